@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# soc=cpu: libcust_opapi.so from csrc/cpu (shared foundation) and csrc/ops/<op>/cpu.
+#
+# In an operator's folder, <op>.cpp is the entry point, compiled once; <op>_kernel.cpp is compiled
+# once for each instruction set, into the namespace bi::<isa> (macro BI_ISA).
+
+# What every C++ target is compiled with. No contraction: a*b+c is fused where the source says fma
+# and nowhere else, or bits would depend on the compiler.
+add_library(bi_settings INTERFACE)
+target_compile_features(bi_settings INTERFACE cxx_std_17)
+target_compile_options(
+  bi_settings
+  INTERFACE -Wall -Wextra -Wno-psabi -ffp-contract=off -fno-math-errno -fno-trapping-math
+            "-ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}=.")
+target_include_directories(bi_settings INTERFACE op_api/include cpu)
+if(BI_SANITIZE)
+  target_compile_options(bi_settings INTERFACE -fsanitize=${BI_SANITIZE} -fno-omit-frame-pointer
+                                               -fno-sanitize-recover=all)
+  target_link_options(bi_settings INTERFACE -fsanitize=${BI_SANITIZE})
+endif()
+
+set(bi_isas portable)
+set(bi_portable_level 0)
+set(bi_portable_flags "")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  list(APPEND bi_isas avx512 avx512_bf16)
+  set(bi_avx512_level 1)
+  set(bi_avx512_flags -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # GCC 12 warns of _mm512_undefined_*() inside its own header (GCC bug 105593).
+    list(APPEND bi_avx512_flags -Wno-uninitialized -Wno-maybe-uninitialized)
+  endif()
+  set(bi_avx512_bf16_level 2)
+  set(bi_avx512_bf16_flags ${bi_avx512_flags} -mavx512bf16)
+endif()
+
+file(GLOB bi_kernels CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/ops/*/cpu/*_kernel.cpp")
+file(GLOB bi_entries CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/ops/*/cpu/*.cpp")
+list(REMOVE_ITEM bi_entries ${bi_kernels})
+
+add_library(cust_opapi SHARED cpu/runtime.cpp ${bi_entries})
+target_compile_definitions(cust_opapi PRIVATE BI_VERSION="${BI_VERSION}")
+set_target_properties(cust_opapi PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+                                            SKIP_BUILD_RPATH ON)
+find_package(Threads REQUIRED)
+target_link_libraries(cust_opapi PRIVATE bi_settings Threads::Threads)
+if(NOT BI_SANITIZE)
+  target_link_options(cust_opapi PRIVATE -Wl,-z,defs)
+endif()
+
+if(bi_kernels)
+  foreach(isa IN LISTS bi_isas)
+    add_library(kernels_${isa} OBJECT ${bi_kernels})
+    set_target_properties(kernels_${isa} PROPERTIES POSITION_INDEPENDENT_CODE ON
+                                                    CXX_VISIBILITY_PRESET hidden)
+    target_compile_definitions(kernels_${isa} PRIVATE BI_ISA=${isa} BI_ISA_LEVEL=${bi_${isa}_level})
+    target_compile_options(kernels_${isa} PRIVATE ${bi_${isa}_flags})
+    target_link_libraries(kernels_${isa} PRIVATE bi_settings)
+    target_sources(cust_opapi PRIVATE $<TARGET_OBJECTS:kernels_${isa}>)
+    target_compile_definitions(cust_opapi PRIVATE BI_HAVE_${isa}=1)
+  endforeach()
+endif()
+
+install(TARGETS cust_opapi LIBRARY DESTINATION op_api/lib)
+install(FILES op_api/include/batch_invariant.h DESTINATION op_api/include)
+
+if(BI_BUILD_TESTS)
+  enable_testing()
+  file(GLOB bi_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/ops/*/cpu/*_test.cc"
+       "${CMAKE_CURRENT_SOURCE_DIR}/cpu/*_test.cc")
+  foreach(source IN LISTS bi_tests)
+    get_filename_component(name "${source}" NAME_WE)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE bi_settings cust_opapi)
+    foreach(isa IN LISTS bi_isas)
+      add_test(NAME ${name}.${isa} COMMAND ${name})
+      # 77: this machine does not run the instruction set; reported as skipped, by name.
+      set_tests_properties(${name}.${isa} PROPERTIES ENVIRONMENT "BI_CPU_ISA=${isa}"
+                                                     SKIP_RETURN_CODE 77)
+    endforeach()
+  endforeach()
+endif()
