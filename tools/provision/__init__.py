@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From locked wheels and recipes to an installed prefix.
+
+Everything that brings packages onto a machine lies here: reading and making the lock files, the
+stand-in conda channel, building the recipes, solving and installing a prefix. The name says that,
+and keeps the package apart from what it installs: nothing in it is imported at run time by the
+operators or the plugin. The files in ``scripts/`` only parse a command line and call it.
+
+Modules that run before any package is installed (``lockfile``, ``preflight``, ``bootstrap``,
+``vllm_metadata``) import the standard library alone; the others may use what
+``locks/channel-tools.txt`` pins.
+"""
