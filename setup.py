@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the SoC table, which has one source in the tree's root, into the package `vllm_ascend`."""
+
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
+
+TABLE = "soc.toml"
+
+
+class BuildWithTable(build_py):  # type: ignore[misc]
+    """build_py that adds soc.toml beside vllm_ascend/soc.py.
+
+    An editable installation needs no copy: there the module finds the table in the root.
+    """
+
+    def _copy(self) -> Path:
+        return Path(self.build_lib) / "vllm_ascend" / TABLE
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            self.mkpath(str(self._copy().parent))
+            self.copy_file(TABLE, str(self._copy()))
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        outputs: list[str] = list(super().get_outputs(include_bytecode))
+        return outputs if self.editable_mode else [*outputs, str(self._copy())]
+
+
+class SourcesWithTable(sdist):  # type: ignore[misc]
+    """sdist that carries soc.toml, without which the source archive would not build."""
+
+    def add_defaults(self) -> None:
+        super().add_defaults()
+        self.filelist.append(TABLE)
+
+
+setup(cmdclass={"build_py": BuildWithTable, "sdist": SourcesWithTable})
