@@ -1,0 +1,277 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# A self-extracting operator package: this script, a tar.gz and, last, the sha256 (64 hexadecimal
+# digits, no line end) of everything before it. Needs a POSIX shell, coreutils, tar and gzip.
+#
+# The package is compared with its sha256 twice, in two places that share no statement. The script
+# itself may be what is damaged: one wrong byte can take one of the two away, not both.
+# shellcheck disable=SC2317 # some is reached by a trap only, and the last line never
+set -eu
+umask 022 # a shared prefix is readable by others, whatever the caller's umask is
+unset CDPATH TAR_OPTIONS GZIP POSIXLY_CORRECT
+LC_ALL=C
+export LC_ALL
+
+# Filled in by build.py.
+package='@package@'
+version='@version@'
+soc='@soc@'
+arch='@arch@'
+header_bytes='@header_bytes@'
+payload_bytes='@payload_bytes@'
+unpacked_kib='@unpacked_kib@'
+list_sha256='@list_sha256@'
+
+vendor=batch_invariant
+list=scripts/files.sha256 # of every installed file but itself, as sha256sum prints it
+
+quiet=no
+mode=install
+prefix=
+vendors=
+unfinished= # a directory to remove, should we stop before it is used
+existing=   # the deepest directory that was there before us
+case $0 in
+  /*) self=$0 ;;
+  *) self=./$0 ;;
+esac
+
+say() { [ "$quiet" = yes ] || printf '%s\n' "$1"; }
+
+die() {
+  printf '%s: %s\n' "${0##*/}" "$1" >&2
+  false
+  exit 1
+}
+
+usage_error() {
+  printf '%s: %s; see --help\n' "${0##*/}" "$1" >&2
+  exit 2
+}
+
+help() {
+  cat <<END
+Installs the batch-invariant operators $version for soc=$soc ($arch).
+
+Usage: ${0##*/} [--install-path=DIR] [--quiet]
+       ${0##*/} --check [--quiet]
+
+  --install-path=DIR  install into DIR/vendors/$vendor. Without it: beside the first entry of
+                      ASCEND_CUSTOM_OPP_PATH, else in ASCEND_OPP_PATH.
+  --check             compare the package and every file in it with their sha256, install nothing
+  --quiet             say nothing unless something is wrong
+  --help              this text
+
+An older installation for the same SoC is replaced in one step. Example:
+
+  ./${0##*/} --install-path="\$HOME/opp"
+  source "\$HOME/opp/vendors/$vendor/bin/set_env.bash"
+END
+}
+
+. ./lock.sh
+
+clean_up() {
+  [ -z "$unfinished" ] || rm -rf -- "$unfinished"
+  [ -n "$locked" ] || return 0 # nothing in the vendors directory is ours
+  rm -f -- "$locked/.$vendor.link"
+  made=$locked
+  unlock_vendors
+  while [ -n "$existing" ] && [ "$made" != "$existing" ] && rmdir -- "$made" 2>/dev/null; do
+    made=$(dirname -- "$made")
+  done
+}
+
+verify() {
+  for tool in cat df dirname head ln mkdir mktemp mv readlink rm rmdir sha256sum sleep tail uname wc \
+    tar gzip; do
+    command -v "$tool" >/dev/null 2>&1 || die "needs the command '$tool': install it or add it to PATH"
+  done
+  if [ ! -f "$self" ] || [ ! -r "$self" ]; then
+    die "cannot read the package '$self': run it as a file, not through a pipe"
+  fi
+  bytes=$(wc -c <"$self")
+  stated=$((header_bytes + payload_bytes + 64))
+  [ "$bytes" -eq "$stated" ] ||
+    die "the package is damaged: expected $stated bytes, found $((bytes)); fetch it again"
+  found=$(head -c "$((header_bytes + payload_bytes))" <"$self" | sha256sum)
+  [ "${found%% *}" = "$(tail -c 64 <"$self")" ] ||
+    die "the package is damaged: its sha256 is not the one it states; fetch it again"
+}
+
+# The same question, asked differently: see the top of the file.
+verify_again() {
+  case "$(head -c "$((header_bytes + payload_bytes))" "$self" | sha256sum)" in
+    "$(tail -c 64 "$self")  -") ;;
+    ?*) die "the package is damaged; fetch it again" ;;
+    *) die "cannot compute the package's sha256" ;;
+  esac
+}
+
+# Unpacks into the empty directory $1 and compares every file with the list.
+unpack() {
+  if ! error=$({
+    tail -c "+$((header_bytes + 1))" <"$self" | head -c "$payload_bytes" | gzip -dc | tar -xof - -C "$1"
+  } 2>&1); then
+    die "cannot unpack into $1 (${unpacked_kib} KiB needed): $(printf '%s' "$error" | head -n 1)"
+  fi
+  found=$(sha256sum <"$1/$list") || die "cannot unpack into $1: $list is missing"
+  [ "${found%% *}" = "$list_sha256" ] || die "$list in $1 is not the package's own: is the disk full?"
+  report=$(cd -- "$1" && sha256sum -c "$list" 2>&1) ||
+    die "what was written to $1 is not what the package holds: is the disk full?"
+}
+
+# The value of key $2 in the version.info $1.
+stated_in() {
+  while IFS='=' read -r key value; do
+    if [ "$key" = "$2" ]; then
+      printf '%s\n' "$value"
+      return 0
+    fi
+  done <"$1"
+}
+
+choose_prefix() {
+  if [ -z "$prefix" ]; then
+    rest=${ASCEND_CUSTOM_OPP_PATH:-}:
+    while [ -n "$rest" ] && [ -z "$prefix" ]; do
+      prefix=${rest%%:*}
+      rest=${rest#*:}
+    done
+    while [ "$prefix" != "${prefix%/}" ]; do prefix=${prefix%/}; done
+    # An entry names a vendor's directory; the place is the one that holds `vendors`.
+    case ${prefix%/*} in
+      */vendors) prefix=${prefix%/vendors/*} ;;
+    esac
+    prefix=${prefix:-${ASCEND_OPP_PATH:-}}
+  fi
+  [ -n "$prefix" ] || die "no place to install to: give --install-path=DIR"
+  case $prefix in
+    /*) ;;
+    *) prefix=$(pwd)/$prefix ;;
+  esac
+  while [ "$prefix" != "${prefix%/}" ]; do prefix=${prefix%/}; done
+  vendors=$prefix/vendors
+  place=$vendors/$vendor
+}
+
+# Finds what is installed ($current, the directory that $place links to) and refuses what is not ours.
+look_at_place() {
+  current=
+  if [ -L "$place" ]; then
+    current=$(readlink -- "$place")
+    case $current in
+      ."$vendor".[0-9]) ;;
+      *) die "$place is a link to $current, which this package did not make: remove it or choose another place" ;;
+    esac
+    [ -e "$place" ] || return 0 # its directory is gone: nothing is installed
+    there=
+    [ ! -f "$place/version.info" ] || there=$(stated_in "$place/version.info" package)
+    [ "$there" = "$package" ] ||
+      die "$place holds a foreign package (${there:-no version.info}): remove it or choose another place"
+    there=$(stated_in "$place/version.info" soc)
+    [ "$there" = "$soc" ] ||
+      die "$place holds the operators for soc=$there, these are for soc=$soc: choose another place or run $place/scripts/uninstall.sh first"
+  elif [ -e "$place" ]; then
+    die "$place exists and was not made by this package: remove it or choose another place"
+  fi
+}
+
+# Removes what a killed installation left and puts the name of a free directory into $chosen.
+free_slot() {
+  chosen=
+  for digit in 0 1 2 3 4 5 6 7 8 9; do
+    slot=.$vendor.$digit
+    [ "$slot" != "$current" ] || continue
+    [ ! -e "$vendors/$slot" ] || rm -rf -- "${vendors:?}/$slot" 2>/dev/null || continue
+    chosen=${chosen:-$slot}
+  done
+  [ -n "$chosen" ] || die "cannot remove what earlier installations left in $vendors: remove $vendors/.$vendor.*"
+}
+
+install() {
+  machine=$(uname -m)
+  case $machine in
+    arm64) machine=aarch64 ;;
+    amd64) machine=x86_64 ;;
+  esac
+  [ "$machine" = "$arch" ] || die "the package is for $arch, this machine is $machine: take the file for linux.$machine"
+  choose_prefix
+  verify_again
+
+  existing=$vendors
+  while [ ! -e "$existing" ]; do existing=$(dirname -- "$existing"); done
+  [ -d "$existing" ] || die "$existing is not a directory: choose another place"
+  lock_vendors "$vendors"
+  look_at_place
+  rm -f -- "$vendors/.$vendor.link"
+  free_slot
+  free_kib=$(df -Pk -- "$vendors" 2>/dev/null | {
+    read -r _ && read -r _ _ _ free _ && printf '%s' "$free"
+  }) || free_kib=
+  case $free_kib in
+    '' | *[!0-9]*) ;; # an unusual df: unpacking will tell
+    *) [ "$free_kib" -ge "$unpacked_kib" ] || die "no space left in $vendors: $unpacked_kib KiB needed, $free_kib KiB free" ;;
+  esac
+  unfinished=$vendors/$chosen
+  mkdir -- "$unfinished" 2>/dev/null || die "cannot write to $vendors: is it read-only or full?"
+  unpack "$unfinished"
+  (
+    # On the disk before the link says so: a power cut leaves the old state or the new one.
+    cd -- "$unfinished"
+    while read -r _ name; do set -- "$@" "$name"; done <"$list"
+    sync -- "$list" "$@" . .. 2>/dev/null || :
+  )
+  trap '' HUP INT TERM # the few steps that remain are not to be cut in two
+  ln -s "$chosen" "$vendors/.$vendor.link" 2>/dev/null || die "cannot write to $vendors: is it full?"
+  mv -fT -- "$vendors/.$vendor.link" "$place" || die "cannot put $place in its place"
+  unfinished=
+  existing=
+  [ -z "$current" ] || rm -rf -- "${vendors:?}/$current" 2>/dev/null || :
+  say "installed $package $version (soc=$soc) in $place"
+  say "to use it: source '$place/bin/set_env.bash'"
+}
+
+check() {
+  verify_again
+  unfinished=$(mktemp -d) || die "cannot make a temporary directory: set TMPDIR to one you may write to"
+  unpack "$unfinished"
+  say "$report"
+  say "sha256 $(tail -c 64 <"$self")  ${0##*/}: OK"
+}
+
+main() {
+  [ "${1:-}" != -- ] || shift
+  for argument in "$@"; do
+    case $argument in
+      --install-path=?*) prefix=${argument#*=} ;;
+      --install-path | --install-path=) usage_error "--install-path needs a directory: --install-path=DIR" ;;
+      --check) mode=check ;;
+      --quiet) quiet=yes ;;
+      --help)
+        help
+        exit 0
+        ;;
+      -*) usage_error "unknown option '$argument'" ;;
+      *) usage_error "unexpected argument '$argument'" ;;
+    esac
+  done
+  if [ "$mode" = check ] && [ -n "$prefix" ]; then
+    usage_error "--check installs nothing: leave out --install-path"
+  fi
+  trap clean_up EXIT
+  trap 'exit 129' HUP
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  verify
+  case $mode in
+    check) check ;;
+    install) install ;;
+    *) die "the package is damaged; fetch it again" ;;
+  esac
+  exit 0
+}
+
+main "$@"
+exit 1
