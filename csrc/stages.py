@@ -36,6 +36,7 @@ PROGRAM = "build_batch_invariant_ops"
 CSRC = Path(__file__).resolve().parent
 EXTENSION = CSRC / "torch_ops_extension"
 OLDEST_CMAKE = (3, 25)
+ROOM_TO_WORK = 2**20  # bytes; less than this is a full disk
 LOG_LINES = 15  # of a failed step's log that are shown
 
 # Run by the Python that the wheel was installed for. Small integers have one right answer in fp32,
@@ -215,6 +216,8 @@ class Workshop:
     """Where things are built, and how their output is kept."""
 
     directory: Path
+    temporary: bool
+    """Whether the directory, logs included, is removed in the end."""
     environ: Mapping[str, str]
 
     def run(self, step: str, command: Sequence[str], **env: str) -> None:
@@ -243,12 +246,14 @@ class Workshop:
     def _fail(self, step: str, log: Path, status: int) -> NoReturn:
         text = log.read_text(encoding="utf-8", errors="replace")
         print("\n".join(text.splitlines()[-LOG_LINES:]), file=sys.stderr)
-        kept = _keep_log(log)
-        if "No space left on device" in text:
+        # The log may have been cut off by what it would report.
+        full = shutil.disk_usage(self.directory).free < ROOM_TO_WORK
+        if full or "No space left on device" in text:
             raise StageError(
-                f"{step}: no space left in {self.directory} or where it installs: free some, or"
-                " choose another place with --build-dir or TMPDIR"
+                f"{step}: no space left in {self.directory}: free some, or choose another place"
+                " with --build-dir or TMPDIR"
             )
+        kept = _keep_log(log) if self.temporary else log
         raise StageError(f"{step} failed (exit status {status}): see {kept}")
 
 
@@ -403,7 +408,7 @@ def workshop_for(plan: Plan) -> Iterator[Workshop]:
         else:
             made = tempfile.TemporaryDirectory(prefix=f"{PROGRAM}-", ignore_cleanup_errors=True)
             directory = Path(stack.enter_context(made)).resolve()
-        yield Workshop(directory, dict(os.environ))
+        yield Workshop(directory, plan.build_dir is None, dict(os.environ))
 
 
 def execute(plan: Plan) -> None:
@@ -425,21 +430,19 @@ def execute(plan: Plan) -> None:
         generator()
         if plan.install:
             check_writable(plan.install_path, "--install-path")
+    place = plan.place if 1 in plan.stages else installed_stage1(plan, os.environ)
     if 2 in plan.stages:
         check_python()
         check_plugin()
     if plan.output is not None:
         check_writable(plan.output, "--output")
     os.umask(0o022)  # a shared prefix is readable by others whatever the caller's umask is
-    place = plan.place
     with workshop_for(plan) as workshop:
         if 1 in plan.stages:
             package = make_run_package(plan, workshop)
             if plan.install:
                 install_run_package(package, plan.install_path)
                 say(f"  stage 1 installed in {place}")
-        else:
-            place = installed_stage1(plan, os.environ)
         if 2 in plan.stages:
             wheel = make_wheel(plan, workshop)
             install_wheel(wheel, workshop)
