@@ -17,7 +17,6 @@ die() {
   exit 1
 }
 
-# shellcheck source-path=SCRIPTDIR source=lock.sh
 . ./lock.sh
 
 main() {

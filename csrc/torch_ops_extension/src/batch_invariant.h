@@ -1,1 +1,0 @@
-../../op_api/include/batch_invariant.h
