@@ -72,7 +72,9 @@ def test_python_is_formatted() -> None:
 
 
 def test_types_are_strict(tmp_path: Path) -> None:
-    clean("mypy", "--strict", "--explicit-package-bases", f"--cache-dir={tmp_path}", *python_files())
+    clean(
+        "mypy", "--strict", "--explicit-package-bases", f"--cache-dir={tmp_path}", *python_files()
+    )
 
 
 def test_shell_is_clean() -> None:

@@ -64,16 +64,8 @@ struct Vec {
   static Vec round(Vec a) {
     return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
   }
-  // x * 2^n for integral n in [-252, 254], as two multiplications by powers of two.
-  static Vec scale2(Vec x, Vec n) {
-    __m512i i = _mm512_cvtps_epi32(n.v);
-    __m512i h = _mm512_srai_epi32(i, 1);
-    __m512i r = _mm512_sub_epi32(i, h);
-    __m512i bias = _mm512_set1_epi32(127);
-    __m512 s1 = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(h, bias), 23));
-    __m512 s2 = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(r, bias), 23));
-    return {_mm512_mul_ps(_mm512_mul_ps(x.v, s1), s2)};
-  }
+  // x * 2^n for integral n in [-252, 254], rounded once.
+  static Vec scale2(Vec x, Vec n) { return {_mm512_scalef_ps(x.v, n.v)}; }
   // x < y ? a : b, lane by lane; a comparison with NaN is false.
   static Vec select_lt(Vec x, Vec y, Vec a, Vec b) {
     return {_mm512_mask_mov_ps(b.v, _mm512_cmp_ps_mask(x.v, y.v, _CMP_LT_OQ), a.v)};
@@ -81,6 +73,16 @@ struct Vec {
   static Vec select_nan(Vec x, Vec a, Vec b) {
     return {_mm512_mask_mov_ps(b.v, _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q), a.v)};
   }
+  // The lanes from `begin` on and before `end` (0 <= begin, end <= 16), `fill` elsewhere.
+  static Vec keep(Vec x, int begin, int end, float fill) {
+    return {_mm512_mask_mov_ps(_mm512_set1_ps(fill), mask(end) & ~mask(begin), x.v)};
+  }
+  // Each lane rounded to bf16 and back.
+  static Vec round_bf16(Vec x) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x.to_bf16()), 16))};
+  }
+  float first() const { return _mm512_cvtss_f32(v); }
+  float largest() const { return _mm512_reduce_max_ps(v); }
 
  private:
   static __mmask16 mask(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
@@ -156,6 +158,7 @@ struct Vec {
     for (int i = 0; i < kLanes; ++i) a.v[i] = std::nearbyint(a.v[i]);
     return a;
   }
+  // Two multiplications by powers of two; only the second can round.
   static Vec scale2(Vec x, Vec n) {
     for (int i = 0; i < kLanes; ++i) {
       const int e = static_cast<int>(std::nearbyint(n.v[i]));
@@ -171,6 +174,20 @@ struct Vec {
   static Vec select_nan(Vec x, Vec a, Vec b) {
     for (int i = 0; i < kLanes; ++i) b.v[i] = x.v[i] != x.v[i] ? a.v[i] : b.v[i];
     return b;
+  }
+  static Vec keep(Vec x, int begin, int end, float fill) {
+    for (int i = 0; i < kLanes; ++i) x.v[i] = i >= begin && i < end ? x.v[i] : fill;
+    return x;
+  }
+  static Vec round_bf16(Vec x) {
+    for (int i = 0; i < kLanes; ++i) x.v[i] = to_float(bi::to_bf16(x.v[i]));
+    return x;
+  }
+  float first() const { return v[0]; }
+  float largest() const {
+    float m = v[0];
+    for (int i = 1; i < kLanes; ++i) m = v[i] > m ? v[i] : m;
+    return m;
   }
 
  private:

@@ -125,7 +125,8 @@ def script(name: str) -> str:
     """A shell script of this folder, with the functions of lock.sh in place of its inclusion."""
     text = (HERE / name).read_text(encoding="utf-8")
     lock = (HERE / "lock.sh").read_text(encoding="utf-8")
-    return text.replace(". ./lock.sh\n", lock.split("\n", 2)[2])
+    inclusion = "# shellcheck source-path=SCRIPTDIR source=lock.sh\n. ./lock.sh\n"
+    return text.replace(inclusion, lock.split("\n", 2)[2])  # without its two lines for shellcheck
 
 
 def version_info(fields: Mapping[str, str]) -> str:

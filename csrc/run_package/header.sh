@@ -1,4 +1,5 @@
 #!/bin/sh
+{ # to the last line: a script that is cut off anywhere is a syntax error, not a shorter script
 # SPDX-License-Identifier: Apache-2.0
 #
 # A self-extracting operator package: this script, a tar.gz and, last, the sha256 (64 hexadecimal
@@ -6,7 +7,6 @@
 #
 # The package is compared with its sha256 twice, in two places that share no statement. The script
 # itself may be what is damaged: one wrong byte can take one of the two away, not both.
-# shellcheck disable=SC2317 # some is reached by a trap only, and the last line never
 set -eu
 umask 022 # a shared prefix is readable by others, whatever the caller's umask is
 unset CDPATH TAR_OPTIONS GZIP POSIXLY_CORRECT
@@ -31,7 +31,6 @@ mode=install
 prefix=
 vendors=
 unfinished= # a directory to remove, should we stop before it is used
-existing=   # the deepest directory that was there before us
 case $0 in
   /*) self=$0 ;;
   *) self=./$0 ;;
@@ -70,8 +69,10 @@ An older installation for the same SoC is replaced in one step. Example:
 END
 }
 
+# shellcheck source-path=SCRIPTDIR source=lock.sh
 . ./lock.sh
 
+# shellcheck disable=SC2317 # called by a trap
 clean_up() {
   [ -z "$unfinished" ] || rm -rf -- "$unfinished"
   [ -n "$locked" ] || return 0 # nothing in the vendors directory is ours
@@ -199,10 +200,6 @@ install() {
   [ "$machine" = "$arch" ] || die "the package is for $arch, this machine is $machine: take the file for linux.$machine"
   choose_prefix
   verify_again
-
-  existing=$vendors
-  while [ ! -e "$existing" ]; do existing=$(dirname -- "$existing"); done
-  [ -d "$existing" ] || die "$existing is not a directory: choose another place"
   lock_vendors "$vendors"
   look_at_place
   rm -f -- "$vendors/.$vendor.link"
@@ -274,4 +271,6 @@ main() {
 }
 
 main "$@"
+# shellcheck disable=SC2317 # reached only if the line above is damaged
 exit 1
+}

@@ -4,8 +4,9 @@
 # One installer at a time in a vendors directory. build.py puts these functions into the package's
 # header and into uninstall.sh. They expect die and say.
 
-# shellcheck disable=SC2034 # read by the installer
+# shellcheck disable=SC2034 # the first two are read by the installer
 locked=        # the directory that is locked
+existing=      # the deepest directory of its path that was there before
 lock_dir=      # a directory that is the lock; empty while flock does the work
 lock_limit=600 # seconds to wait for another installation
 
@@ -15,6 +16,10 @@ lock_limit=600 # seconds to wait for another installation
 lock_vendors() {
   waited=0
   while :; do
+    # In each round: a failed installer may have removed what it had made, while we waited for it.
+    existing=$1
+    while [ ! -e "$existing" ]; do existing=$(dirname -- "$existing"); done
+    [ -d "$existing" ] || die "$existing is not a directory: choose another place"
     mkdir -p -- "$1" 2>/dev/null || die "cannot create $1: choose a place you may write to"
     if [ ! -w "$1" ] || [ ! -x "$1" ]; then die "cannot write to $1: choose a place you may write to"; fi
     status=127
@@ -24,7 +29,6 @@ lock_vendors() {
     fi
     case $status in
       0)
-        # A failed installer may have removed the directory while we waited for it.
         # shellcheck disable=SC3013 # dash, bash and busybox have -ef
         if [ -e /dev/fd/9 ] && [ ! "$1" -ef /dev/fd/9 ]; then continue; fi
         locked=$1

@@ -17,6 +17,7 @@ die() {
   exit 1
 }
 
+# shellcheck source-path=SCRIPTDIR source=lock.sh
 . ./lock.sh
 
 main() {

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds and installs the batch-invariant operators for a SoC: stage 1, the operator run package,
+# then stage 2, the wheel batch_invariant_ops, for the Python in $PYTHON (python3 by default).
+#
+#   bash csrc/build_batch_invariant_ops.sh cpu
+#
+# --help lists the options. What it does is in csrc/stages.py.
+set -euo pipefail
+
+die() {
+  printf 'build_batch_invariant_ops: %s\n' "$1" >&2
+  exit 1
+}
+
+root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+python=${PYTHON:-python3}
+command -v "$python" >/dev/null 2>&1 ||
+  die "there is no '$python': install Python 3.11 or newer, or set PYTHON to one"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+  die "$python is $("$python" --version 2>&1): set PYTHON to a Python 3.11 or newer"
+
+# The root goes into this process's path only: what it starts sees the caller's environment.
+exec "$python" -P -B -c '
+import runpy, sys
+sys.path.insert(0, sys.argv.pop(1))
+runpy.run_module("csrc.stages", run_name="__main__", alter_sys=True)
+' "$root" "$@"

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <vector>
+
+#include "reduce_sum_kernel.h"
+#include "sum_order.h"
+#include "tensor_check.h"
+
+namespace bi {
+namespace {
+
+// Elements a task should read at least: a thread costs a few microseconds to wake.
+constexpr int64_t kTaskElements = 1 << 15;
+
+// Narrower than this, rows are gathered rather than summed side by side.
+constexpr int64_t kFewestColumns = 8;
+
+struct Dims {
+  bool reduced[kMaxDims] = {};
+};
+
+Dims check(const bi_tensor *x, const int32_t *dims, int32_t ndims, const bi_tensor *out) {
+  check_tensor(x, "x");
+  check_float(*x, "x");
+  check_tensor(out, "out");
+  check_dtype_in(*out, "out", x->dtype, BI_FLOAT32);
+  if (ndims < 0 || (ndims > 0 && dims == nullptr))
+    fail(BI_INVALID_ARGUMENT, "dims: expected ndims dimensions, found NULL");
+  Dims chosen;
+  for (int i = 0; i < ndims; ++i) {
+    const int32_t axis = check_axis(dims[i], *x, "dims");
+    if (chosen.reduced[axis])
+      fail(BI_INVALID_ARGUMENT, "dims: dimension " + std::to_string(axis) + " appears twice");
+    chosen.reduced[axis] = true;
+  }
+  bool fits = out->ndim == x->ndim;
+  for (int d = 0; fits && d < x->ndim; ++d)
+    fits = out->shape[d] == (chosen.reduced[d] ? 1 : x->shape[d]);
+  if (!fits)
+    fail(BI_INVALID_ARGUMENT, "out: expected x's shape " + shape_text(*x) +
+                                  " with extent 1 where reduced, found " + shape_text(*out));
+  return chosen;
+}
+
+}  // namespace
+
+void reduce_entry(const bi_tensor *x, const int32_t *dims, int32_t ndims, const bi_tensor *out,
+                  int threads, bool mean) {
+  const Dims chosen = check(x, dims, ndims, out);
+  check_threads(threads);
+  SumArgs args = {};
+  args.x = x->data;
+  args.out = out->data;
+  args.x_bf16 = x->dtype == BI_BFLOAT16;
+  args.out_bf16 = out->dtype == BI_BFLOAT16;
+  args.columns = 1;
+
+  int unit_stride = -1;
+  for (int d = 0; d < x->ndim; ++d) {
+    if (chosen.reduced[d])
+      nest_append(args.reduced, x->shape[d], &x->stride[d]);
+    else if (x->stride[d] == 1 && x->shape[d] >= kFewestColumns)
+      unit_stride = d;
+  }
+  const bool row_is_contiguous =
+      args.reduced.dims > 0 && args.reduced.stride[0][args.reduced.dims - 1] == 1;
+  if (unit_stride >= 0 && !row_is_contiguous) {
+    args.columns = x->shape[unit_stride];
+    args.column_out_stride = out->stride[unit_stride];
+  } else {
+    unit_stride = -1;
+  }
+  for (int d = 0; d < x->ndim; ++d) {
+    if (chosen.reduced[d] || d == unit_stride) continue;
+    const int64_t strides[2] = {x->stride[d], out->stride[d]};
+    nest_append(args.outer, x->shape[d], strides);
+  }
+  args.length = nest_count(args.reduced);
+  if (args.length == 0) args.reduced = {};
+  args.blocks = block_count(args.length);
+  args.divisor = mean ? static_cast<float>(args.length) : 1.0f;
+
+  const int64_t outer = nest_count(args.outer);
+  const int64_t outputs = outer * args.columns;
+  if (outputs == 0) return;
+  std::vector<float> partial;
+  if (args.blocks > 1) {
+    partial.resize(static_cast<size_t>(outputs * args.blocks));
+    args.partial = partial.data();
+  }
+  auto *const sum = unit_stride >= 0 ? &BI_CALL(sum_columns) : &BI_CALL(sum_rows);
+  const int64_t groups =
+      unit_stride >= 0 ? (args.columns + kSumColumns - 1) / kSumColumns : args.columns;
+  const int64_t units = outer * groups * args.blocks;
+  const int64_t unit_elements =
+      std::max<int64_t>(1, std::min(args.length, kSumBlock) * (unit_stride >= 0 ? kSumColumns : 1));
+  const int64_t grain = std::max<int64_t>(1, kTaskElements / unit_elements);
+  parallel_for((units + grain - 1) / grain, threads,
+               [&](int64_t task) { sum(args, task * grain, std::min(units, (task + 1) * grain)); });
+  if (args.partial != nullptr) {
+    auto *const finish = &BI_CALL(sum_finish);
+    parallel_for((outputs + kSumBlock - 1) / kSumBlock, threads, [&](int64_t task) {
+      finish(args, task * kSumBlock, std::min(outputs, (task + 1) * kSumBlock));
+    });
+  }
+}
+
+}  // namespace bi
+
+extern "C" bi_status bi_reduce_sum(const bi_tensor *x, const int32_t *dims, int32_t ndims,
+                                   const bi_tensor *out, int threads) {
+  return bi::guarded([&] { bi::reduce_entry(x, dims, ndims, out, threads, false); });
+}

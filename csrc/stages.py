@@ -1,0 +1,570 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stages 1 and 2 from source: compile, package, install and try the operators.
+
+`csrc/build_batch_invariant_ops.sh` runs this module with the Python that the operators are for;
+recipes run one stage at a time. Nothing is downloaded, nothing is written into the source tree, and
+every failure ends in one line that says what to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import errno
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from csrc.run_package import build as run_package
+from vllm_ascend import soc as soc_table
+
+PROGRAM = "build_batch_invariant_ops"
+CSRC = Path(__file__).resolve().parent
+EXTENSION = CSRC / "torch_ops_extension"
+OLDEST_CMAKE = (3, 25)
+ROOM_TO_WORK = 2**20  # bytes; less than this is a full disk
+LOG_LINES = 15  # of a failed step's log that are shown
+
+# Run by the Python that the wheel was installed for. Small integers have one right answer in fp32,
+# whatever the order of the additions; other values show that a row ignores its neighbours.
+TRY_THE_OPERATORS = """
+import torch
+import batch_invariant_ops
+
+mm = torch.ops.batch_invariant_ops.npu_mm_batch_invariant
+generator = torch.Generator().manual_seed(0)
+a = torch.randint(-8, 9, (65, 96), generator=generator)
+b = torch.randint(-8, 9, (96, 80), generator=generator)
+assert torch.equal(mm(a.float(), b.float()), (a @ b).float()), "a product of integers is wrong"
+a, b = torch.randn(65, 96, generator=generator), torch.randn(96, 80, generator=generator)
+together = mm(a, b).view(torch.int32)
+for row in range(65):
+    alone = mm(a[row : row + 1], b).view(torch.int32)
+    assert torch.equal(alone, together[row : row + 1]), f"row {row} depends on its neighbours"
+"""
+
+
+class StageError(Exception):
+    """A stage cannot go on; the message is one line that says what to do."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """What was asked for, completed with the defaults."""
+
+    soc: soc_table.Soc
+    stages: tuple[int, ...]
+    install_path: Path
+    """Directory whose `vendors/batch_invariant` stage 1 installs."""
+    install: bool
+    """False: the run package is made and left in `output`."""
+    output: Path | None
+    """Directory that keeps the run package and the wheel."""
+    build_dir: Path | None
+    """Directory to build in, kept; by default a temporary one, removed."""
+    jobs: int
+
+    @property
+    def place(self) -> Path:
+        """Where stage 1 lies when it is installed."""
+        return self.install_path / "vendors" / "batch_invariant"
+
+
+def default_install_path() -> Path:
+    """`<sys.prefix>/share/ascend/opp`, where the wheel looks after ASCEND_CUSTOM_OPP_PATH."""
+    return Path(sys.prefix) / "share" / "ascend" / "opp"
+
+
+def say(text: str) -> None:
+    """Progress, on standard output."""
+    print(text, flush=True)
+
+
+# ---- what has to be there before anything is built ----------------------------------------------
+
+
+def check_cmake() -> str:
+    """The path of a CMake that is new enough.
+
+    Raises:
+        StageError: there is none.
+    """
+    wanted = ".".join(map(str, OLDEST_CMAKE))
+    found = shutil.which("cmake")
+    if found is None:
+        raise StageError(f"there is no cmake: install CMake {wanted} or newer")
+    shown = subprocess.run([found, "--version"], capture_output=True, text=True)
+    version = re.search(r"version (\d+)\.(\d+)", shown.stdout)
+    if version is None:
+        raise StageError(f"{found} --version says no version: install CMake {wanted} or newer")
+    if (int(version[1]), int(version[2])) < OLDEST_CMAKE:
+        raise StageError(f"{found} is {version[0]}: install CMake {wanted} or newer")
+    return found
+
+
+def check_compiler() -> None:
+    """Sees that CMake will find a C++ compiler.
+
+    Raises:
+        StageError: there is none, or $CXX names one that isn't there.
+    """
+    chosen = os.environ.get("CXX", "")
+    if chosen:
+        if shutil.which(shlex.split(chosen)[0]) is None:
+            raise StageError(
+                f"CXX is {chosen!r}, which is not a command: set it to a C++17 compiler"
+            )
+    elif not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
+        raise StageError("there is no C++ compiler: install g++ or clang++, or set CXX to one")
+
+
+def generator() -> list[str]:
+    """CMake's option for the build tool that is there.
+
+    Raises:
+        StageError: neither ninja nor make is.
+    """
+    if os.environ.get("CMAKE_GENERATOR"):
+        return []
+    for tool, name in (("ninja", "Ninja"), ("make", "Unix Makefiles")):
+        if shutil.which(tool):
+            return ["-G", name]
+    raise StageError("there is neither ninja nor make: install one of them")
+
+
+def check_writable(directory: Path, option: str) -> None:
+    """Sees that `directory` exists or can be made, and can be written to.
+
+    Raises:
+        StageError: it can't; the line names `option` as what to change.
+    """
+    existing = directory.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir():
+        raise StageError(f"{existing} is not a directory: choose another place with {option}")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise StageError(f"cannot write to {existing}: choose another place with {option}")
+
+
+def check_python() -> None:
+    """Sees that this Python can build the wheel and may be installed into.
+
+    Raises:
+        StageError: torch, pip or setuptools is missing, or the environment isn't ours to change.
+    """
+    python = sys.executable
+    for module in ("pip", "setuptools"):
+        if importlib.util.find_spec(module) is None:
+            raise StageError(
+                f"{python} has no {module}: install it, or set PYTHON to another Python"
+            )
+    tried = subprocess.run([python, "-P", "-c", "import torch"], capture_output=True, text=True)
+    if tried.returncode != 0:
+        reason = (tried.stderr.strip() or f"exit status {tried.returncode}").splitlines()[-1]
+        raise StageError(
+            f"{python} cannot import torch ({reason}): install torch 2.13, or set PYTHON to a"
+            " Python that has it"
+        )
+    managed = Path(sysconfig.get_path("stdlib")) / "EXTERNALLY-MANAGED"
+    if sys.prefix == sys.base_prefix and managed.exists():
+        raise StageError(
+            f"{python} belongs to the operating system: make a virtual environment and set PYTHON"
+            " to its python"
+        )
+    check_writable(Path(sysconfig.get_path("platlib")), "PYTHON (a virtual environment of yours)")
+
+
+def check_plugin() -> None:
+    """Says so if the vllm-ascend that is installed is not the one this tree goes with.
+
+    The operators are a drop-in for every plugin that calls them by these names, so another version
+    is not an error; it is one that nobody has tried with this tree.
+    """
+    with (CSRC.parent / "pyproject.toml").open("rb") as file:
+        ours = tomllib.load(file)["project"]["version"]
+    elsewhere = [path for path in sys.path if Path(path).resolve() != CSRC.parent]
+    for found in importlib.metadata.distributions(name="vllm-ascend", path=elsewhere):
+        if found.version != ours:
+            print(
+                f"{PROGRAM}: warning: vllm-ascend {found.version} is installed, this tree goes with"
+                f" {ours}: take the source tree of {found.version} if there is one",
+                file=sys.stderr,
+            )
+        return
+
+
+# ---- steps --------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Workshop:
+    """Where things are built, and how their output is kept."""
+
+    directory: Path
+    temporary: bool
+    """Whether the directory, logs included, is removed in the end."""
+    environ: Mapping[str, str]
+
+    def run(self, step: str, command: Sequence[str], **env: str) -> None:
+        """Runs a command with its output in a log.
+
+        Raises:
+            StageError: it failed; the end of its log has been shown, and the line names the log,
+                which survives the build directory.
+        """
+        log = self.directory / f"{step.replace(' ', '-')}.log"
+        began = time.monotonic()
+        say(f"  {step} ...")
+        with log.open("wb") as file:
+            status = subprocess.run(
+                command,
+                cwd=self.directory,
+                env={**self.environ, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            ).returncode
+        if status != 0:
+            self._fail(step, log, status)
+        say(f"  {step}: {time.monotonic() - began:.0f} s")
+
+    def _fail(self, step: str, log: Path, status: int) -> NoReturn:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        print("\n".join(text.splitlines()[-LOG_LINES:]), file=sys.stderr)
+        # The log may have been cut off by what it would report.
+        full = shutil.disk_usage(self.directory).free < ROOM_TO_WORK
+        if full or "No space left on device" in text:
+            raise StageError(
+                f"{step}: no space left in {self.directory}: free some, or choose another place"
+                " with --build-dir or TMPDIR"
+            )
+        kept = _keep_log(log) if self.temporary else log
+        raise StageError(f"{step} failed (exit status {status}): see {kept}")
+
+
+def _keep_log(log: Path) -> Path:
+    """Copies a log out of a directory that may be removed; the log's own path if it can't be."""
+    with contextlib.suppress(OSError):
+        descriptor, name = tempfile.mkstemp(prefix=f"{PROGRAM}-", suffix=f"-{log.name}")
+        os.close(descriptor)
+        shutil.copyfile(log, name)
+        return Path(name)
+    return log
+
+
+def make_run_package(plan: Plan, workshop: Workshop) -> Path:
+    """Compiles stage 1 and returns the run package, in `plan.output` or the build directory.
+
+    Raises:
+        StageError: a step failed.
+    """
+    cmake = check_cmake()
+    build, tree = workshop.directory / "stage1", workshop.directory / "stage1-tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    workshop.run(
+        "stage 1 configure",
+        [
+            *(cmake, "--fresh", "-S", str(CSRC), "-B", str(build), *generator()),
+            *(f"-DBI_SOC={plan.soc.name}", "-DCMAKE_BUILD_TYPE=Release"),
+        ],
+    )
+    workshop.run("stage 1 compile", [cmake, "--build", str(build), "--parallel", str(plan.jobs)])
+    workshop.run(
+        "stage 1 stage", [cmake, "--install", str(build), "--prefix", str(tree), "--strip"]
+    )
+    output = plan.output or workshop.directory
+    output.mkdir(parents=True, exist_ok=True)
+    try:
+        built = run_package.build(tree, plan.soc, output, version=run_package.version())
+    except run_package.PackageError as error:
+        raise StageError(f"stage 1 package: {error}") from error
+    say(f"  stage 1 package: {built.path.name} (sha256 {built.sha256})")
+    return built.path
+
+
+def install_run_package(package: Path, install_path: Path) -> None:
+    """Installs a run package below `install_path`.
+
+    Raises:
+        StageError: its installer refused; the line is the installer's own.
+    """
+    done = subprocess.run(
+        ["sh", package, "--quiet", f"--install-path={install_path}"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise StageError(f"stage 1 install: {lines[-1].removeprefix(f'{package.name}: ')}")
+
+
+def installed_stage1(plan: Plan, environ: Mapping[str, str]) -> Path:
+    """The directory of an installed stage 1, for a stage 2 that is built by itself.
+
+    Raises:
+        StageError: there is none, neither in ASCEND_CUSTOM_OPP_PATH nor below the install path.
+    """
+    entries = environ.get("ASCEND_CUSTOM_OPP_PATH", "").split(":")
+    for place in (*(Path(entry) for entry in entries if entry), plan.place):
+        if (place / run_package.LIBRARY).is_file():
+            return place
+    raise StageError(
+        f"stage 2 needs stage 1, which is neither in ASCEND_CUSTOM_OPP_PATH nor in {plan.place}:"
+        f" run {PROGRAM}.sh {plan.soc.name} --stage 1 first, or give its --install-path"
+    )
+
+
+def make_wheel(plan: Plan, workshop: Workshop) -> Path:
+    """Builds stage 2 from a copy of the sources and returns the wheel.
+
+    The copy is there because setuptools writes beside what it builds.
+
+    Raises:
+        StageError: a step failed.
+    """
+    copy = workshop.directory / "stage2" / "csrc"
+    shutil.rmtree(copy.parent, ignore_errors=True)
+    leave = shutil.ignore_patterns("build", "dist", "__pycache__", "*.egg-info", "*.so", ".*")
+    shutil.copytree(CSRC, copy, ignore=leave)
+    for name in ("LICENSE", "soc.toml"):
+        shutil.copyfile(CSRC.parent / name, copy.parent / name)
+    wheels = workshop.directory / "wheels"
+    shutil.rmtree(wheels, ignore_errors=True)
+    workshop.run(
+        "stage 2 wheel",
+        [
+            *(sys.executable, "-m", "pip", "wheel"),
+            *("--no-build-isolation", "--no-deps", "--no-index"),
+            *("--wheel-dir", str(wheels), str(copy / EXTENSION.name)),
+        ],
+        MAX_JOBS=str(plan.jobs),
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+        # Of the entries in the wheel: the same as in the run package.
+        SOURCE_DATE_EPOCH=os.environ.get("SOURCE_DATE_EPOCH", str(run_package.MTIME)),
+    )
+    (wheel,) = wheels.glob("*.whl")
+    if plan.output is not None:
+        plan.output.mkdir(parents=True, exist_ok=True)
+        wheel = Path(shutil.copy(wheel, plan.output))
+    return wheel
+
+
+def install_wheel(wheel: Path, workshop: Workshop) -> None:
+    """Installs the wheel into this Python, in place of any other version of it.
+
+    Raises:
+        StageError: pip failed.
+    """
+    workshop.run(
+        "stage 2 install",
+        [
+            *(sys.executable, "-m", "pip", "install"),
+            *("--no-deps", "--no-index", "--force-reinstall", str(wheel)),
+        ],
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+        PIP_USER="0",  # never beside the environment that was asked for
+    )
+
+
+def try_operators(place: Path, workshop: Workshop) -> None:
+    """Imports batch_invariant_ops with the stage 1 in `place` and compares results.
+
+    Raises:
+        StageError: the import failed or a result is wrong.
+    """
+    before = workshop.environ.get("ASCEND_CUSTOM_OPP_PATH", "").split(":")
+    entries = [str(place), *(entry for entry in before if entry and entry != str(place))]
+    workshop.run(
+        "try the operators",
+        [sys.executable, "-P", "-c", TRY_THE_OPERATORS],
+        ASCEND_CUSTOM_OPP_PATH=":".join(entries),
+    )
+
+
+@contextlib.contextmanager
+def workshop_for(plan: Plan) -> Iterator[Workshop]:
+    """The directory to build in: `plan.build_dir`, or a temporary one that is removed."""
+    with contextlib.ExitStack() as stack:
+        if plan.build_dir is not None:
+            plan.build_dir.mkdir(parents=True, exist_ok=True)
+            directory = plan.build_dir.resolve()
+        else:
+            made = tempfile.TemporaryDirectory(prefix=f"{PROGRAM}-", ignore_cleanup_errors=True)
+            directory = Path(stack.enter_context(made)).resolve()
+        yield Workshop(directory, plan.build_dir is None, dict(os.environ))
+
+
+def execute(plan: Plan) -> None:
+    """Runs the plan.
+
+    Raises:
+        StageError: a stage failed; no later one has been begun.
+        OSError: a file could not be read or written.
+    """
+    if plan.soc.is_npu:
+        raise StageError(
+            f"the operators for {plan.soc.name} ({plan.soc.product}) cannot be built from this tree"
+            f" yet: on a machine without an NPU use {PROGRAM}.sh cpu"
+        )
+    # Everything that can be known beforehand, before minutes are spent.
+    if 1 in plan.stages:
+        check_cmake()
+        check_compiler()
+        generator()
+        if plan.install:
+            check_writable(plan.install_path, "--install-path")
+    place = plan.place if 1 in plan.stages else installed_stage1(plan, os.environ)
+    if 2 in plan.stages:
+        check_python()
+        check_plugin()
+    if plan.output is not None:
+        check_writable(plan.output, "--output")
+    os.umask(0o022)  # a shared prefix is readable by others whatever the caller's umask is
+    with workshop_for(plan) as workshop:
+        if 1 in plan.stages:
+            package = make_run_package(plan, workshop)
+            if plan.install:
+                install_run_package(package, plan.install_path)
+                say(f"  stage 1 installed in {place}")
+        if 2 in plan.stages:
+            wheel = make_wheel(plan, workshop)
+            install_wheel(wheel, workshop)
+            try_operators(place, workshop)
+
+
+# ---- command line -------------------------------------------------------------------------------
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line instead of showing the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the line and exits with status 2."""
+        self.exit(2, f"{PROGRAM}: {message}; see --help\n")
+
+
+def parse(arguments: Sequence[str] | None) -> Plan:
+    """The plan that a command line states; exits as argparse does.
+
+    Raises:
+        SocError: the SoC is unknown, unsupported, or not given and not to be told.
+    """
+    parser = OneLineParser(
+        prog=f"{PROGRAM}.sh",
+        allow_abbrev=False,
+        description="Build and install the batch-invariant operators: stage 1, the operator run"
+        " package, then stage 2, the wheel batch_invariant_ops, for the Python in $PYTHON (python3"
+        " by default).",
+        epilog=f"Example: PYTHON=venv/bin/python bash csrc/{PROGRAM}.sh cpu",
+    )
+    parser.add_argument(
+        "soc",
+        nargs="?",
+        metavar="SOC",
+        help=f"{soc_table.table().accepted()}, or any other spelling of one; by default cpu where"
+        " there is neither an NPU nor CANN",
+    )
+    parser.add_argument(
+        "--install-path",
+        type=Path,
+        metavar="DIR",
+        help="install stage 1 into DIR/vendors/batch_invariant (default:"
+        " <sys.prefix>/share/ascend/opp of that Python)",
+    )
+    parser.add_argument("--stage", type=int, choices=(1, 2), help="one stage only")
+    parser.add_argument(
+        "--run-package-only",
+        action="store_true",
+        help="make the run package of stage 1, install nothing",
+    )
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        metavar="DIR",
+        help="keep the run package and the wheel in DIR",
+    )
+    parser.add_argument(
+        "--build-dir",
+        type=Path,
+        metavar="DIR",
+        help="build in DIR and keep it (default: a temporary directory in $TMPDIR)",
+    )
+    parser.add_argument(
+        "--jobs",
+        "-j",
+        type=int,
+        metavar="N",
+        default=len(os.sched_getaffinity(0)),
+        help="compile N files at a time (default: the processors this process may use)",
+    )
+    options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error(f"--jobs: expected a number from 1, found {options.jobs}")
+    if options.run_package_only and (options.stage == 2 or options.install_path):
+        parser.error("--run-package-only installs nothing and has no stage 2")
+    stages = (1,) if options.run_package_only else (options.stage,) if options.stage else (1, 2)
+    output = options.output or (Path() if options.run_package_only else None)
+    named = options.soc is not None
+    return Plan(
+        soc=soc_table.resolve(options.soc) if named else soc_table.default(),
+        stages=stages,
+        install_path=(options.install_path or default_install_path()).absolute(),
+        install=not options.run_package_only,
+        output=output.absolute() if output else None,
+        build_dir=options.build_dir.absolute() if options.build_dir else None,
+        jobs=options.jobs,
+    )
+
+
+def _stopped(number: int, _frame: object) -> NoReturn:
+    """Ends on a signal as on an error: temporary directories are removed."""
+    raise SystemExit(128 + number)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit status: 0, or 1 with one line on standard error."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stopped)
+    try:
+        plan = parse(arguments)
+        what = " and ".join(f"stage {number}" for number in plan.stages)
+        say(f"{PROGRAM}: {what} for soc={plan.soc.name}, {sys.executable}")
+        execute(plan)
+    except (StageError, soc_table.SocError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        hint = ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            hint = ": free some space, or choose another place with --build-dir or TMPDIR"
+        print(f"{PROGRAM}: {error}{hint}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{PROGRAM}: interrupted", file=sys.stderr)
+        return 130
+    say(f"{PROGRAM}: ok")
+    if plan.install and 1 in plan.stages and plan.install_path != default_install_path():
+        say(f"to use it: source {shlex.quote(str(plan.place / 'bin' / 'set_env.bash'))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

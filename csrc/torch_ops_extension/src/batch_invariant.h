@@ -1,0 +1,1 @@
+../../op_api/include/batch_invariant.h

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The build script stops at what is missing, with one line that says what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from csrc import stages
+from vllm_ascend import soc
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "csrc/build_batch_invariant_ops.sh"
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+
+def script(
+    *arguments: str, prefix: tuple[str, ...] = (), cwd: Path | str = "/", **env: str
+) -> subprocess.CompletedProcess[str]:
+    unwanted = {
+        "ASCEND_CUSTOM_OPP_PATH",
+        "ASCEND_HOME_PATH",
+        "ASCEND_TOOLKIT_HOME",
+        "CXX",
+        "PYTHONPATH",
+    }
+    environ = {key: value for key, value in os.environ.items() if key not in unwanted}
+    return subprocess.run(
+        [*prefix, shutil.which("bash") or "bash", str(SCRIPT), *arguments],
+        cwd=cwd,
+        env={**environ, "PYTHON": sys.executable, **env},
+        capture_output=True,
+        text=True,
+    )
+
+
+def said(done: subprocess.CompletedProcess[str], status: int = 1) -> str:
+    """The last line of a failed run, which is the script's own."""
+    assert done.returncode == status, done.stdout + done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("build_batch_invariant_ops: ")
+    return line
+
+
+def only(done: subprocess.CompletedProcess[str], status: int = 1) -> str:
+    """As said(), where there is nothing else to show."""
+    assert done.stderr.count("\n") == 1, done.stderr
+    return said(done, status)
+
+
+@pytest.fixture
+def few_tools(tmp_path: Path) -> Path:
+    """A PATH on which a test puts what it wants to be found."""
+    folder = tmp_path / "few tools"
+    folder.mkdir()
+    for tool in ("bash", "sh", "dirname", "env"):
+        (folder / tool).symlink_to(shutil.which(tool) or tool)
+    return folder
+
+
+def fake(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_an_unknown_soc_is_an_error_that_lists_the_known_ones() -> None:
+    line = only(script("h100"))
+    assert "'h100'" in line and all(row.name in line for row in soc.rows())
+
+
+def test_an_unsupported_chip_is_named() -> None:
+    assert "'310P3' is not supported" in only(script("310P3"))
+
+
+@pytest.mark.parametrize("name", ["910b", "ascend910_9392", "Ascend950PR_9579"])
+def test_an_npu_is_not_built_here_and_the_script_says_so(name: str) -> None:
+    assert f"for {soc.resolve(name).name} " in only(script(name))
+
+
+def test_on_a_login_node_the_soc_has_to_be_named() -> None:
+    assert "name the SoC" in only(script(ASCEND_HOME_PATH="/opt/cann"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("cpu", "--install"), ("cpu", "--stage", "3"), ("cpu", "cpu"), ("cpu", "-j", "0")],
+)
+def test_an_unknown_option_is_an_error(arguments: tuple[str, ...]) -> None:
+    assert "--help" in only(script(*arguments), status=2)
+
+
+def test_options_that_contradict_each_other_are_refused() -> None:
+    assert "--run-package-only" in only(script("cpu", "--run-package-only", "--stage", "2"), 2)
+
+
+def test_help_names_every_soc() -> None:
+    done = script("--help")
+    assert done.returncode == 0
+    assert all(row.name in done.stdout for row in soc.rows())
+
+
+def test_python_that_is_missing_or_too_old_is_named(tmp_path: Path) -> None:
+    assert "there is no 'no-such-python'" in only(script("cpu", PYTHON="no-such-python"))
+    fake(tmp_path, "python", 'case $1 in --version) echo "Python 3.10.4" ;; *) exit 1 ;; esac')
+    line = only(script("cpu", PYTHON=str(tmp_path / "python")))
+    assert "is Python 3.10.4" in line and "3.11 or newer" in line
+
+
+def test_cmake_that_is_missing_or_too_old_is_named(few_tools: Path) -> None:
+    assert "there is no cmake" in only(script("cpu", PATH=str(few_tools)))
+    fake(few_tools, "cmake", "echo cmake version 3.24.9")
+    line = only(script("cpu", PATH=str(few_tools)))
+    assert "3.24" in line and "CMake 3.25 or newer" in line
+
+
+def test_a_missing_compiler_is_named(few_tools: Path) -> None:
+    fake(few_tools, "cmake", "echo cmake version 3.25.1")
+    assert "no C++ compiler" in only(script("cpu", PATH=str(few_tools)))
+    line = only(script("cpu", PATH=str(few_tools), CXX="no-such-c++ -O1"))
+    assert "CXX is 'no-such-c++ -O1'" in line
+    fake(few_tools, "g++", "exit 1")
+    assert "neither ninja nor make" in only(script("cpu", PATH=str(few_tools)))
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> Path:
+    """A virtual environment with what looks like pip and setuptools, and nothing else."""
+    environment = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (site,) = environment.glob("lib/python*/site-packages")
+    for module in ("pip", "setuptools"):
+        (site / module).mkdir()
+        (site / module / "__init__.py").touch()
+    return environment
+
+
+def test_python_without_torch_pip_or_setuptools_is_named(bare_python: Path) -> None:
+    python = str(bare_python / "bin/python")
+    line = only(script("cpu", PYTHON=python))
+    assert f"{python} cannot import torch" in line and "No module named 'torch'" in line
+    (site,) = bare_python.glob("lib/python*/site-packages")
+    (site / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open')\n")
+    assert "libgomp.so.1: cannot open" in only(script("cpu", PYTHON=python))
+    for module in ("pip", "setuptools"):
+        shutil.rmtree(site / module)
+        assert f"has no {module}" in only(script("cpu", PYTHON=python))
+        (site / module).mkdir()
+        (site / module / "__init__.py").touch()
+
+
+def test_python_of_the_operating_system_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "EXTERNALLY-MANAGED").touch()
+    monkeypatch.setattr(sysconfig, "get_path", lambda _name: str(tmp_path))
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    with pytest.raises(stages.StageError, match="make a virtual environment"):
+        stages.check_python()
+
+
+def test_a_broken_compiler_leaves_a_log_and_nothing_installed(tmp_path: Path) -> None:
+    fake(tmp_path, "broken c++", "echo the compiler is broken >&2; exit 1")
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    done = script(
+        *("cpu", "--stage", "1", "--install-path", str(tmp_path / "opp")),
+        CXX=str(tmp_path / "broken c++").replace(" ", "\\ "),
+        TMPDIR=str(temporary),
+    )
+    line = said(done)
+    log = Path(line.rpartition("see ")[2])
+    assert "stage 1 configure failed" in line
+    assert log.parent == temporary and "the compiler is broken" in log.read_text()
+    assert [path.name for path in temporary.iterdir()] == [log.name]
+    assert not (tmp_path / "opp").exists()
+
+
+def test_stage_2_alone_asks_for_stage_1(tmp_path: Path) -> None:
+    line = said(script("cpu", "--stage", "2", "--install-path", str(tmp_path)))
+    assert "--stage 1" in line and f"{tmp_path}/vendors/batch_invariant" in line
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_prefix_one_may_not_write_to_is_an_error_before_anything_is_built() -> None:
+    for arguments in (("--stage=1", "--install-path=/opp/x"), ("--run-package-only", "-o/out")):
+        # The interpreter of the tests may lie where only root looks: the script's functions do.
+        program = "import sys; sys.path[:0] = sys.argv.pop(1).split(':'); "
+        program += "from csrc import stages; sys.exit(stages.main(sys.argv[1:]))"
+        python = "/usr/bin/python3"
+        if not Path(python).exists():
+            pytest.skip(f"skipped: no {python} that another user can run")
+        done = subprocess.run(
+            [*NOBODY, python, "-B", "-c", program, str(ROOT), "cpu", *arguments],
+            cwd="/",
+            capture_output=True,
+            text=True,
+        )
+        assert "cannot write to /: choose another place with --" in only(done)
+
+
+def test_a_place_that_is_no_directory_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for option in ("--install-path", "--output"):
+        done = script("cpu", "--stage", "1", option, str(tmp_path / "file/below"))
+        assert "is not a directory" in only(done)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)],
+        capture_output=True,
+        text=True,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"skipped: mounting a tmpfs is not permitted here: {mounted.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("option", ["TMPDIR", "--build-dir"])
+def test_no_disk_space_is_one_line(small_disk: Path, tmp_path: Path, option: str) -> None:
+    install = ("--install-path", str(tmp_path / "opp"))
+    if option == "TMPDIR":
+        done = script("cpu", "--stage", "1", *install, TMPDIR=str(small_disk))
+        assert list(small_disk.iterdir()) == []
+    else:
+        done = script("cpu", "--stage", "1", *install, "--build-dir", str(small_disk / "b"))
+    line = said(done)
+    assert "no space left" in line.lower() and "--build-dir or TMPDIR" in line
+    assert not (tmp_path / "opp").exists()
+
+
+def test_another_version_of_the_plugin_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for version, warned in (("0.32.0", False), ("0.23.0", True)):
+        folder = tmp_path / version / f"vllm_ascend-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Name: vllm-ascend\nVersion: {version}\n")
+        monkeypatch.setattr(sys, "path", [str(folder.parent)])
+        stages.check_plugin()
+        shown = capsys.readouterr().err
+        assert (f"vllm-ascend {version} is installed" in shown) is warned
