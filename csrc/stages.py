@@ -168,11 +168,18 @@ def check_python() -> None:
         StageError: torch, pip or setuptools is missing, or the environment isn't ours to change.
     """
     python = sys.executable
+    managed = Path(sysconfig.get_path("stdlib")) / "EXTERNALLY-MANAGED"
+    if sys.prefix == sys.base_prefix and managed.exists():
+        raise StageError(
+            f"{python} belongs to the operating system: make a virtual environment and set PYTHON"
+            " to its python"
+        )
     for module in ("pip", "setuptools"):
         if importlib.util.find_spec(module) is None:
             raise StageError(
                 f"{python} has no {module}: install it, or set PYTHON to another Python"
             )
+    check_setuptools()
     tried = subprocess.run([python, "-P", "-c", "import torch"], capture_output=True, text=True)
     if tried.returncode != 0:
         reason = (tried.stderr.strip() or f"exit status {tried.returncode}").splitlines()[-1]
@@ -180,13 +187,32 @@ def check_python() -> None:
             f"{python} cannot import torch ({reason}): install torch 2.13, or set PYTHON to a"
             " Python that has it"
         )
-    managed = Path(sysconfig.get_path("stdlib")) / "EXTERNALLY-MANAGED"
-    if sys.prefix == sys.base_prefix and managed.exists():
-        raise StageError(
-            f"{python} belongs to the operating system: make a virtual environment and set PYTHON"
-            " to its python"
-        )
     check_writable(Path(sysconfig.get_path("platlib")), "PYTHON (a virtual environment of yours)")
+
+
+def check_setuptools() -> None:
+    """Sees that setuptools is as new as stage 2 asks for: a virtual environment may begin with one
+    that is too old.
+
+    Raises:
+        StageError: it is older.
+    """
+    with (EXTENSION / "pyproject.toml").open("rb") as file:
+        requires = tomllib.load(file)["build-system"]["requires"]
+    wanted = next(each for each in requires if each.startswith("setuptools"))
+    found = importlib.metadata.version("setuptools")
+    oldest = re.search(r">=([\d.]+)", wanted)
+    if oldest and _numbers(found) < _numbers(oldest[1]):
+        raise StageError(
+            f"{sys.executable} has setuptools {found}: run {shlex.quote(sys.executable)} -m pip"
+            f" install '{wanted}'"
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The numbers that a version begins with: (78, 1) for "78.1.post2"."""
+    leading = re.match(r"\d*(\.\d+)*", version)
+    return tuple(int(part) for part in leading[0].split(".") if part) if leading else ()
 
 
 def check_plugin() -> None:
@@ -279,7 +305,9 @@ def make_run_package(plan: Plan, workshop: Workshop) -> Path:
     workshop.run(
         "stage 1 configure",
         [
-            *(cmake, "--fresh", "-S", str(CSRC), "-B", str(build), *generator()),
+            *(cmake, "-S", str(CSRC), "-B", str(build)),
+            # A build directory that is used again stays with its build tool.
+            *(() if (build / "CMakeCache.txt").exists() else generator()),
             *(f"-DBI_SOC={plan.soc.name}", "-DCMAKE_BUILD_TYPE=Release"),
         ],
     )

@@ -42,7 +42,11 @@ def refused(packages: Packages, tmp_path: Path) -> Iterator[Run]:
         assert result.returncode != 0, f"accepted: {result.stdout}{result.stderr}"
         assert state(target) == before
         assert list(temporary.iterdir()) == []
-        assert [path.name for path in folder.iterdir()] == [damaged.name]
+        # A wrong byte in `2>&1` or the like names another file for what the script has to say.
+        for path in folder.iterdir():
+            if path != damaged:
+                assert path.stat().st_size < 200, f"{path.name} was written"
+                path.unlink()
         return result
 
     yield run

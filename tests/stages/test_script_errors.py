@@ -138,7 +138,17 @@ def bare_python(tmp_path: Path) -> Path:
     for module in ("pip", "setuptools"):
         (site / module).mkdir()
         (site / module / "__init__.py").touch()
+    setuptools_is(site, "79.0")
     return environment
+
+
+def setuptools_is(site: Path, version: str) -> None:
+    """Lets the environment state a version of setuptools."""
+    for old in site.glob("setuptools-*"):
+        shutil.rmtree(old)
+    information = site / f"setuptools-{version}.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Name: setuptools\nVersion: {version}\n")
 
 
 def test_python_without_torch_pip_or_setuptools_is_named(bare_python: Path) -> None:
@@ -148,6 +158,9 @@ def test_python_without_torch_pip_or_setuptools_is_named(bare_python: Path) -> N
     (site,) = bare_python.glob("lib/python*/site-packages")
     (site / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open')\n")
     assert "libgomp.so.1: cannot open" in only(script("cpu", PYTHON=python))
+    setuptools_is(site, "65.5.1")  # what a virtual environment of Python 3.11 begins with
+    line = only(script("cpu", PYTHON=python))
+    assert "has setuptools 65.5.1" in line and "install 'setuptools>=" in line
     for module in ("pip", "setuptools"):
         shutil.rmtree(site / module)
         assert f"has no {module}" in only(script("cpu", PYTHON=python))
