@@ -257,14 +257,20 @@ class Workshop:
         began = time.monotonic()
         say(f"  {step} ...")
         with log.open("wb") as file:
-            status = subprocess.run(
+            process = subprocess.Popen(
                 command,
                 cwd=self.directory,
                 env={**self.environ, **env},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-            ).returncode
+                start_new_session=True,
+            )
+            try:
+                status = process.wait()
+            except BaseException:
+                _stop(process)
+                raise
         if status != 0:
             self._fail(step, log, status)
         say(f"  {step}: {time.monotonic() - began:.0f} s")
@@ -281,6 +287,19 @@ class Workshop:
             )
         kept = _keep_log(log) if self.temporary else log
         raise StageError(f"{step} failed (exit status {status}): see {kept}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends a build and its compilers, which write to a directory that is to be removed.
+
+    ninja puts each compiler into a process group of its own and ends them when it is told to end:
+    hence the polite signal first.
+    """
+    for number, seconds in ((signal.SIGTERM, 10), (signal.SIGKILL, None)):
+        os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=seconds)
+            return
 
 
 def _keep_log(log: Path) -> Path:
@@ -436,7 +455,11 @@ def workshop_for(plan: Plan) -> Iterator[Workshop]:
         else:
             made = tempfile.TemporaryDirectory(prefix=f"{PROGRAM}-", ignore_cleanup_errors=True)
             directory = Path(stack.enter_context(made)).resolve()
-        yield Workshop(directory, plan.build_dir is None, dict(os.environ))
+        # What compilers and pip would leave in TMPDIR when they are killed goes with the rest.
+        temporary = directory / "tmp"
+        temporary.mkdir(exist_ok=True)
+        environ = {**os.environ, "TMPDIR": str(temporary)}
+        yield Workshop(directory, plan.build_dir is None, environ)
 
 
 def execute(plan: Plan) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,32 @@ def test_command_fails_with_one_line() -> None:
         assert failed.stderr.count("\n") == 1 and repr(name) in failed.stderr
     asked = run("resolve", ASCEND_HOME_PATH="/opt/cann")
     assert asked.returncode == 1 and "name the SoC" in asked.stderr
+
+
+def test_wheel_carries_the_table(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for name in ("setup.py", "pyproject.toml", "soc.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    shutil.copytree(ROOT / "vllm_ascend", tree / "vllm_ascend")
+    build = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps"]
+    done = subprocess.run(
+        [*build, "--no-index", "--wheel-dir", tmp_path, tree], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = tmp_path.glob("vllm_ascend-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+        assert (
+            "vllm_ascend/soc.toml"
+            in archive.read(
+                next(name for name in archive.namelist() if name.endswith("/RECORD"))
+            ).decode()
+        )
+    assert run("list", PYTHONPATH=str(tmp_path / "site")).stdout == run("list").stdout
+    (tmp_path / "site/vllm_ascend/soc.toml").unlink()
+    missing = run("list", PYTHONPATH=str(tmp_path / "site"))
+    assert missing.returncode == 1 and "soc.toml is missing" in missing.stderr
 
 
 def test_neither_torch_nor_vllm_is_imported() -> None:
