@@ -13,7 +13,7 @@ target_compile_options(
   bi_settings
   INTERFACE -Wall -Wextra -Wno-psabi -ffp-contract=off -fno-math-errno -fno-trapping-math
             "-ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}=.")
-target_include_directories(bi_settings INTERFACE op_api/include cpu)
+target_include_directories(bi_settings INTERFACE op_api/include cpu ops)
 if(BI_SANITIZE)
   target_compile_options(bi_settings INTERFACE -fsanitize=${BI_SANITIZE} -fno-omit-frame-pointer
                                                -fno-sanitize-recover=all)

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tile.h"
+#include "vec.h"
+#include "words.h"
+
+namespace bi {
+namespace BI_ISA {
+namespace {
+
+// ---- how one word of A meets one word of B --------------------------------------------------
+// `Packed` is a word of A as the kernel wants it; `step` continues sixteen chains by one word.
+
+struct Float32 {
+  using Element = float;
+  struct Packed {
+    float x;
+  };
+  static Packed pack(float first, float) { return {first}; }
+  struct Broadcast {
+    Vec x;
+    explicit Broadcast(const Packed &p) : x(Vec::set1(p.x)) {}
+  };
+  static Vec step(const Broadcast &a, Words b, Vec sum) { return Vec::fma(a.x, b.as_float(), sum); }
+};
+
+#if BI_ISA_LEVEL >= 2
+// vdpbf16ps adds the product of the high halves, then that of the low halves, each as a fused
+// multiply-add rounded to nearest, with subnormal operands and results replaced by zeros.
+struct Bfloat16 {
+  using Element = bf16;
+  struct Packed {
+    uint32_t pair;
+  };
+  static Packed pack(bf16 first, bf16 second) {
+    return {static_cast<uint32_t>(first.bits) << 16 | second.bits};
+  }
+  struct Broadcast {
+    __m512i x;
+    explicit Broadcast(const Packed &p) : x(_mm512_set1_epi32(static_cast<int>(p.pair))) {}
+  };
+  static Vec step(const Broadcast &a, Words b, Vec sum) {
+    return {_mm512_dpbf16_ps(sum.v, (__m512bh)a.x, (__m512bh)b.v)};
+  }
+};
+#else
+struct Bfloat16 {
+  using Element = bf16;
+  struct Packed {
+    float first, second;
+  };
+  static Packed pack(bf16 first, bf16 second) { return {to_float(first), to_float(second)}; }
+  struct Broadcast {
+    Vec first, second;
+    explicit Broadcast(const Packed &p) : first(Vec::set1(p.first)), second(Vec::set1(p.second)) {}
+  };
+  static Vec step(const Broadcast &a, Words b, Vec sum) {
+    return Vec::fma(a.second, b.second(), Vec::fma(a.first, b.first(), sum));
+  }
+};
+#endif
+
+template <typename Form>
+constexpr int elements_per_word() {
+  return 4 / sizeof(typename Form::Element);
+}
+
+// ---- packing --------------------------------------------------------------------------------
+
+template <typename Form>
+void pack_a(const Matrix &a, int64_t rows, int64_t k, int64_t block, void *packed) {
+  using Element = typename Form::Element;
+  using Packed = typename Form::Packed;
+  constexpr int kStep = elements_per_word<Form>();
+  const int64_t words = (k + kStep - 1) / kStep;
+  const int64_t r0 = row_block_start(rows, block);
+  const int64_t height = row_block_start(rows, block + 1) - r0;
+  for (int64_t w0 = 0; w0 < words; w0 += kBlock) {
+    const int64_t count = words - w0 < kBlock ? words - w0 : kBlock;
+    Packed *to = static_cast<Packed *>(packed) + rows * w0 + r0 * count;
+    for (int64_t r = 0; r < height; ++r) {
+      const Element *from = static_cast<const Element *>(a.data) + (r0 + r) * a.row_stride;
+      for (int64_t w = 0; w < count; ++w) {
+        const int64_t e = (w0 + w) * kStep;
+        const Element first = from[e * a.col_stride];
+        Element second{};
+        if (kStep == 2 && e + 1 < k) second = from[(e + 1) * a.col_stride];
+        to[w * height + r] = Form::pack(first, second);
+      }
+    }
+  }
+}
+
+inline uint32_t word_at(const float *p, int64_t, int64_t) {
+  uint32_t u;
+  std::memcpy(&u, p, sizeof(u));
+  return u;
+}
+inline uint32_t word_at(const bf16 *p, int64_t stride, int64_t left) {
+  return static_cast<uint32_t>(p[0].bits) << 16 | (left > 1 ? p[stride].bits : 0u);
+}
+inline Words words_across(const float *p, int64_t, int64_t, int columns) {
+  return Words::load_run(p, columns);
+}
+inline Words words_across(const bf16 *p, int64_t stride, int64_t left, int columns) {
+  return Words::interleave(p, left > 1 ? p + stride : nullptr, columns);
+}
+
+// Words [w0, w0 + count) of columns n0 .. of b [k, n], as [count][width], zeros beyond n and k.
+template <typename Form>
+void pack_block(const Matrix &b, int64_t k, int64_t n, int64_t n0, int64_t w0, int64_t count,
+                uint32_t *to) {
+  using Element = typename Form::Element;
+  constexpr int kStep = elements_per_word<Form>();
+  const int64_t width = panel_width(n, n0);
+  const int64_t columns = n - n0 < width ? n - n0 : width;
+  const Element *from =
+      static_cast<const Element *>(b.data) + n0 * b.col_stride + w0 * kStep * b.row_stride;
+  const int64_t left = k - w0 * kStep;  // elements of K from here on
+  if (b.row_stride == 1) {              // a weight as a linear layer keeps it, [N, K]
+    for (int64_t j = 0; j < width; j += 16) {
+      const Element *column = from + j * b.col_stride;
+      const int64_t present = columns - j < 16 ? columns - j : 16;
+      for (int64_t w = 0; w < count; w += 16) {
+        Words x[16];
+        const int64_t run = left - w * kStep;
+        for (int i = 0; i < 16; ++i)
+          x[i] = i < present ? Words::load_run(column + i * b.col_stride + w * kStep, run)
+                             : Words::zero();
+        transpose(x);
+        const int64_t rows = count - w < 16 ? count - w : 16;
+        for (int64_t i = 0; i < rows; ++i) x[i].store(to + (w + i) * width + j);
+      }
+    }
+  } else if (b.col_stride == 1) {
+    for (int64_t w = 0; w < count; ++w)
+      for (int64_t j = 0; j < width; j += 16) {
+        const int present = static_cast<int>(columns - j < 16 ? columns - j : 16);
+        words_across(from + w * kStep * b.row_stride + j, b.row_stride, left - w * kStep, present)
+            .store(to + w * width + j);
+      }
+  } else {
+    for (int64_t w = 0; w < count; ++w)
+      for (int64_t j = 0; j < width; ++j)
+        to[w * width + j] = j < columns
+                                ? word_at(from + w * kStep * b.row_stride + j * b.col_stride,
+                                          b.row_stride, left - w * kStep)
+                                : 0u;
+  }
+}
+
+template <typename Form>
+void pack_panel(const Matrix &b, int64_t k, int64_t n, int64_t n0, uint32_t *packed) {
+  constexpr int kStep = elements_per_word<Form>();
+  const int64_t words = (k + kStep - 1) / kStep;
+  for (int64_t w0 = 0; w0 < words; w0 += kBlock) {
+    const int64_t count = words - w0 < kBlock ? words - w0 : kBlock;
+    pack_block<Form>(b, k, n, n0, w0, count, packed + w0 * panel_width(n, n0));
+  }
+}
+
+// ---- multiplication -------------------------------------------------------------------------
+
+// What becomes of the sums after a block: kept, or finished.
+template <typename Element>
+struct Finish {
+  const float *bias;  // of the panel's columns, or null
+  Element *out;
+  int64_t stride;
+  int columns;
+};
+
+// Vectors of columns that are worked on at once. With AVX-512 a whole panel fits in registers;
+// elsewhere one vector is four registers already.
+constexpr int kVectors = BI_ISA_LEVEL >= 1 ? kPanel / 16 : 1;
+
+// R rows by V vectors of columns, over `count` words of a block of B with rows of `width` words.
+// `sums` is [R][V*16].
+template <typename Form, int R, int V>
+void micro(int64_t count, const typename Form::Packed *a, const uint32_t *b, int64_t width,
+           float *sums, bool first, const Finish<typename Form::Element> *finish) {
+  Vec c[R][V];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) c[r][v] = first ? Vec::zero() : Vec::load(sums + (r * V + v) * 16);
+  for (int64_t w = 0; w < count; ++w) {
+    Words x[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) x[v] = Words::load(b + v * 16);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const typename Form::Broadcast y(a[r]);
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) c[r][v] = Form::step(y, x[v], c[r][v]);
+    }
+    a += R;
+    b += width;
+  }
+  if (finish == nullptr) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) c[r][v].store(sums + (r * V + v) * 16);
+    return;
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < V; ++v) {
+    const int columns = finish->columns - v * 16;
+    const int present = columns < 16 ? columns : 16;
+    const Vec bias =
+        finish->bias != nullptr ? Vec::load_n(finish->bias + v * 16, present) : Vec::zero();
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec y = finish->bias != nullptr ? c[r][v] + bias : c[r][v];
+      auto *out = finish->out + r * finish->stride + v * 16;
+      if (present == 16)
+        y.store(out);
+      else
+        y.store_n(out, present);
+    }
+  }
+}
+
+template <typename Form>
+using Micro = void (*)(int64_t, const typename Form::Packed *, const uint32_t *, int64_t, float *,
+                       bool, const Finish<typename Form::Element> *);
+
+template <typename Form, int V>
+Micro<Form> micro_of_rows(int64_t rows) {
+  static_assert(kRows == 6, "one instance for each height of a row block");
+  constexpr Micro<Form> table[kRows] = {micro<Form, 1, V>, micro<Form, 2, V>, micro<Form, 3, V>,
+                                        micro<Form, 4, V>, micro<Form, 5, V>, micro<Form, 6, V>};
+  return table[rows - 1];
+}
+
+template <typename Form>
+Micro<Form> micro_of(int64_t rows, int64_t vectors) {
+#if BI_ISA_LEVEL >= 1
+  static_assert(kVectors == 4, "one instance for each number of vectors");
+  switch (vectors) {
+    case 4:
+      return micro_of_rows<Form, 4>(rows);
+    case 3:
+      return micro_of_rows<Form, 3>(rows);
+    case 2:
+      return micro_of_rows<Form, 2>(rows);
+    default:
+      break;
+  }
+#endif
+  static_cast<void>(vectors);
+  return micro_of_rows<Form, 1>(rows);
+}
+
+template <typename Form>
+void multiply(const Tile &t, float *sums, uint32_t *block) {
+  using Element = typename Form::Element;
+  constexpr int kStep = elements_per_word<Form>();
+  const int64_t words = (t.k + kStep - 1) / kStep;
+  const int64_t width = panel_width(t.n, t.n0);
+  const int64_t top = row_block_start(t.rows, t.first_block);
+  const int64_t columns = t.n - t.n0 < width ? t.n - t.n0 : width;
+  Finish<Element> finish{nullptr, nullptr, t.out_stride, 0};
+  int64_t w0 = 0;
+  do {  // once for K = 0
+    const int64_t count = words - w0 < kBlock ? words - w0 : kBlock;
+    const uint32_t *b = block;
+    if (t.packed_b != nullptr)
+      b = t.packed_b + w0 * width;
+    else
+      pack_block<Form>(t.b, t.k, t.n, t.n0, w0, count, block);
+    const bool last = w0 + count == words;
+    const auto *a = static_cast<const typename Form::Packed *>(t.packed_a) + t.rows * w0;
+    for (int64_t i = t.first_block; i < t.last_block; ++i) {
+      const int64_t r0 = row_block_start(t.rows, i);
+      const int64_t height = row_block_start(t.rows, i + 1) - r0;
+      for (int64_t j = 0; j < width; j += kVectors * 16) {
+        const int64_t vectors = (width - j) / 16 < kVectors ? (width - j) / 16 : kVectors;
+        finish.bias = t.bias == nullptr ? nullptr : t.bias + t.n0 + j;
+        finish.out = static_cast<Element *>(t.out) + r0 * t.out_stride + t.n0 + j;
+        finish.columns = static_cast<int>(columns - j);
+        micro_of<Form>(height, vectors)(count, a + r0 * count, b + j, width,
+                                        sums + (r0 - top) * width + height * j, w0 == 0,
+                                        last ? &finish : nullptr);
+      }
+    }
+    w0 += kBlock;
+  } while (w0 < words);
+}
+
+// ---- the table ------------------------------------------------------------------------------
+
+size_t a_bytes_of(int32_t dtype) {
+  return dtype == BI_BFLOAT16 ? sizeof(Bfloat16::Packed) : sizeof(Float32::Packed);
+}
+void pack_a_of(int32_t dtype, const Matrix &a, int64_t rows, int64_t k, int64_t block,
+               void *packed) {
+  if (dtype == BI_BFLOAT16)
+    pack_a<Bfloat16>(a, rows, k, block, packed);
+  else
+    pack_a<Float32>(a, rows, k, block, packed);
+}
+void pack_b_of(int32_t dtype, const Matrix &b, int64_t k, int64_t n, int64_t n0, uint32_t *packed) {
+  if (dtype == BI_BFLOAT16)
+    pack_panel<Bfloat16>(b, k, n, n0, packed);
+  else
+    pack_panel<Float32>(b, k, n, n0, packed);
+}
+void multiply_of(const Tile &tile, float *sums, uint32_t *block) {
+  if (tile.dtype == BI_BFLOAT16)
+    multiply<Bfloat16>(tile, sums, block);
+  else
+    multiply<Float32>(tile, sums, block);
+}
+
+constexpr MatmulKernels kKernels = {a_bytes_of, pack_a_of, pack_b_of, multiply_of};
+
+}  // namespace
+
+const MatmulKernels &matmul_kernels() { return kKernels; }
+
+}  // namespace BI_ISA
+}  // namespace bi

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operands.h"
+
+#include <string>
+
+#include "dtype.h"
+#include "runtime.h"
+
+namespace bi {
+
+void check_matmul_dtype(const char *name, int32_t dtype) {
+  if (dtype != BI_FLOAT32 && dtype != BI_BFLOAT16)
+    fail(BI_UNSUPPORTED_DTYPE,
+         std::string(name) + ": expected float32 or bfloat16, found " + dtype_name(dtype));
+}
+
+void check_matrix(const char *name, const bi_tensor *t, int32_t min_ndim, int32_t max_ndim) {
+  const std::string who = name;
+  check_tensor(t, who);
+  if (t->ndim < min_ndim || t->ndim > max_ndim) {
+    std::string expected = std::to_string(min_ndim);
+    if (max_ndim != min_ndim) expected += " or " + std::to_string(max_ndim);
+    fail(BI_INVALID_ARGUMENT,
+         who + ": expected " + expected + " dimensions, found shape " + shape_text(*t));
+  }
+  check_matmul_dtype(name, t->dtype);
+  for (int32_t d = 0; d < t->ndim; ++d)
+    if (t->shape[d] == 0) return;
+  int64_t low = 0, high = 0;  // byte offsets of the outermost elements
+  for (int32_t d = 0; d < t->ndim; ++d) {
+    int64_t reach;
+    bool overflow = __builtin_mul_overflow(t->shape[d] - 1, t->stride[d], &reach);
+    overflow |= __builtin_mul_overflow(reach, element_bytes(t->dtype), &reach);
+    int64_t &end = reach < 0 ? low : high;
+    overflow |= __builtin_add_overflow(end, reach, &end);
+    if (overflow)
+      fail(BI_INVALID_ARGUMENT,
+           who + ": shape " + shape_text(*t) + " and its strides reach beyond 64-bit addresses");
+  }
+}
+
+void check_same_dtype(const char *name, const bi_tensor &t, const char *like, int32_t dtype) {
+  if (t.dtype != dtype)
+    fail(BI_INVALID_ARGUMENT, std::string(name) + ": expected " + dtype_name(dtype) + " as " +
+                                  like + ", found " + dtype_name(t.dtype));
+}
+
+void check_extent(const char *name, const bi_tensor &t, int32_t dim, int64_t expected,
+                  const char *what) {
+  if (t.shape[dim] != expected)
+    fail(BI_INVALID_ARGUMENT, std::string(name) + ": expected size " + std::to_string(expected) +
+                                  " (" + what + ") in dimension " + std::to_string(dim) +
+                                  ", found shape " + shape_text(t));
+}
+
+int64_t checked_product(const char *name, int64_t a, int64_t b) {
+  int64_t product;
+  if (__builtin_mul_overflow(a, b, &product))
+    fail(BI_INVALID_ARGUMENT, std::string(name) + ": sizes " + std::to_string(a) + " x " +
+                                  std::to_string(b) + " overflow 64 bits");
+  return product;
+}
+
+void check_unit_columns(const char *name, const bi_tensor &t) {
+  const int32_t last = t.ndim - 1;
+  if (t.stride[last] != 1 && t.shape[last] > 1)
+    fail(BI_INVALID_ARGUMENT, std::string(name) +
+                                  ": expected stride 1 in the last dimension, found " +
+                                  std::to_string(t.stride[last]));
+}
+
+PackedWeight check_packed(const void *packed, size_t size, const bi_tensor &a, int64_t experts) {
+  const PackedWeight weight = PackedWeight::read_header(packed, size);
+  if (weight.dtype != a.dtype)
+    fail(BI_INVALID_ARGUMENT, std::string("packed: expected ") + dtype_name(a.dtype) +
+                                  " as a, found " + dtype_name(weight.dtype));
+  if (weight.experts != experts)
+    fail(BI_INVALID_ARGUMENT, "packed: expected " + std::to_string(experts) + " experts, found " +
+                                  std::to_string(weight.experts));
+  const int64_t k = a.shape[a.ndim - 1];
+  if (weight.k != k)
+    fail(BI_INVALID_ARGUMENT, "packed: expected K = " + std::to_string(k) +
+                                  " (the columns of a), found " + std::to_string(weight.k));
+  return weight;
+}
+
+std::vector<float> bias_as_float(const bi_tensor *bias, int32_t dtype, int64_t n) {
+  std::vector<float> values;
+  if (bias == nullptr) return values;
+  check_matrix("bias", bias, 1, 1);
+  check_same_dtype("bias", *bias, "a", dtype);
+  check_extent("bias", *bias, 0, n, "the columns of b");
+  values.resize(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t at = i * bias->stride[0];
+    values[static_cast<size_t>(i)] = dtype == BI_BFLOAT16
+                                         ? to_float(static_cast<const bf16 *>(bias->data)[at])
+                                         : static_cast<const float *>(bias->data)[at];
+  }
+  return values;
+}
+
+Matrix matrix_of(const bi_tensor &t, int64_t i) {
+  const int32_t nd = t.ndim;
+  const int64_t offset = nd == 3 ? i * t.stride[0] : 0;
+  return {static_cast<const char *>(t.data) + offset * element_bytes(t.dtype), t.stride[nd - 2],
+          t.stride[nd - 1]};
+}
+
+}  // namespace bi
