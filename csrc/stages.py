@@ -480,6 +480,11 @@ def execute(plan: Plan) -> None:
         check_compiler()
         generator()
         if plan.install:
+            if ":" in str(plan.install_path):
+                raise StageError(
+                    f"{plan.install_path}: ASCEND_CUSTOM_OPP_PATH cannot list a path with a colon:"
+                    " choose another place with --install-path"
+                )
             check_writable(plan.install_path, "--install-path")
     place = plan.place if 1 in plan.stages else installed_stage1(plan, os.environ)
     if 2 in plan.stages:

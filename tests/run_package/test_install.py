@@ -310,6 +310,20 @@ def test_base_tools_are_enough(packages: Packages, tmp_path: Path, base_tools: P
     assert list((tmp_path / "opp").iterdir()) == []
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash", "bash --posix", "busybox sh", "mksh"])
+def test_any_posix_shell_will_do(packages: Packages, tmp_path: Path, shell: str) -> None:
+    command = tuple(shell.split())
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"skipped: no {command[0]}")
+    for package in (packages.first, packages.second):
+        done = run_package(package.path, f"--install-path={tmp_path}/o p", prefix=command)
+        assert done.returncode == 0, done.stderr
+    assert set(installed(tmp_path / "o p") or {}) == set(packages.second.files)
+    uninstaller = tmp_path / "o p" / PLACE / "scripts/uninstall.sh"
+    assert run_package(uninstaller, prefix=command).returncode == 0
+    assert list((tmp_path / "o p").iterdir()) == []
+
+
 @pytest.mark.parametrize("tool", [tool for tool in BASE_TOOLS if tool != "sync"])
 def test_a_missing_tool_is_named(
     packages: Packages, tmp_path: Path, base_tools: Path, tool: str

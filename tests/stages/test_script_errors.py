@@ -225,6 +225,10 @@ def test_a_place_that_is_no_directory_is_an_error(tmp_path: Path) -> None:
         assert "is not a directory" in only(done)
 
 
+def test_a_place_that_no_list_of_paths_can_hold_is_refused(tmp_path: Path) -> None:
+    assert "colon" in only(script("cpu", "--stage", "1", "--install-path", f"{tmp_path}/a:b"))
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "small disk"
