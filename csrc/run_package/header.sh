@@ -8,6 +8,9 @@
 # The package is compared with its sha256 twice, in two places that share no statement. The script
 # itself may be what is damaged: one wrong byte can take one of the two away, not both.
 set -eu
+# Wherever the script ends, success is what reached the end of main, and nothing else is.
+finished=no
+trap 'status=$?; [ "$finished" = yes ] || [ "$status" -ne 0 ] || exit 1' EXIT
 umask 022 # a shared prefix is readable by others, whatever the caller's umask is
 unset CDPATH TAR_OPTIONS GZIP POSIXLY_CORRECT
 LC_ALL=C
@@ -248,6 +251,7 @@ main() {
       --quiet) quiet=yes ;;
       --help)
         help
+        finished=yes
         exit 0
         ;;
       -*) usage_error "unknown option '$argument'" ;;
@@ -257,7 +261,7 @@ main() {
   if [ "$mode" = check ] && [ -n "$prefix" ]; then
     usage_error "--check installs nothing: leave out --install-path"
   fi
-  trap clean_up EXIT
+  trap 'status=$?; clean_up; [ "$finished" = yes ] || [ "$status" -ne 0 ] || exit 1' EXIT
   trap 'exit 129' HUP
   trap 'exit 130' INT
   trap 'exit 143' TERM
@@ -267,6 +271,7 @@ main() {
     install) install ;;
     *) die "the package is damaged; fetch it again" ;;
   esac
+  finished=yes
   exit 0
 }
 
