@@ -6,7 +6,6 @@ stand-in conda channel, building the recipes, solving and installing a prefix. T
 and keeps the package apart from what it installs: nothing in it is imported at run time by the
 operators or the plugin. The files in ``scripts/`` only parse a command line and call it.
 
-Modules that run before any package is installed (``lockfile``, ``preflight``, ``bootstrap``,
-``vllm_metadata``) import the standard library alone; the others may use what
-``locks/channel-tools.txt`` pins.
+``quickstart``, ``channel``, ``vllm_metadata`` and what they import run before any package is
+installed: the standard library alone. The others may use what ``locks/channel-tools.txt`` pins.
 """

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Solve an environment, install it into a prefix in one step, and run things in it."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rattler import MatchSpec, RepoDataRecord, VirtualPackage, solve
+from rattler.install import install
+from rattler.shell import ActivationVariables, Shell, activate
+
+# Lies in each prefix that was made here: what it holds, and the mark that it may be replaced.
+STAMP = "conda-meta/batch-invariant.json"
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+
+
+class PrefixError(RuntimeError):
+    """The prefix could not be made; one line says why."""
+
+
+@dataclass(frozen=True, order=True)
+class Installed:
+    """One package of a prefix."""
+
+    name: str
+    version: str
+    build: str
+    sha256: str
+
+
+def solve_for(sources: Sequence[str], specs: Sequence[str]) -> list[RepoDataRecord]:
+    """The packages of an environment for this machine; PrefixError with the solver's reason."""
+    try:
+        return asyncio.run(
+            solve(list(sources), list(specs), virtual_packages=VirtualPackage.detect())
+        )
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise PrefixError(f"no environment with {', '.join(specs)}: {reason}") from error
+
+
+def described(records: Sequence[RepoDataRecord]) -> list[Installed]:
+    """What a solution holds, sorted by name."""
+    return sorted(
+        Installed(
+            name=record.name.normalized,
+            version=str(record.version),
+            build=str(record.build),
+            sha256=record.sha256.hex() if record.sha256 else "",
+        )
+        for record in records
+    )
+
+
+def installed(prefix: Path) -> list[Installed] | None:
+    """What a complete prefix made here holds; None for any other folder."""
+    try:
+        data = json.loads((prefix / STAMP).read_text(encoding="utf-8"))
+        return [Installed(**item) for item in data["packages"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def check_replaceable(prefix: Path) -> None:
+    """PrefixError if something lies there that was not made here."""
+    if prefix.is_dir() and not any(prefix.iterdir()):
+        return
+    if prefix.exists() and installed(prefix) is None:
+        raise PrefixError(
+            f"{prefix} exists and was not made by quickstart; choose another with --prefix DIR"
+        )
+
+
+def _exchange(new: Path, old: Path) -> bool:
+    """Swap two folders' names in one step, where kernel and file system can."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
+    return bool(
+        rename(_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(old), _RENAME_EXCHANGE) == 0
+    )
+
+
+def _put_in_place(new: Path, prefix: Path) -> None:
+    if prefix.exists() and not _exchange(new, prefix):
+        aside = prefix.with_name(f".{prefix.name}.old")
+        shutil.rmtree(aside, ignore_errors=True)
+        prefix.rename(aside)
+        new.rename(prefix)
+        shutil.rmtree(aside, ignore_errors=True)
+    elif not prefix.exists():
+        new.rename(prefix)
+    # After an exchange the old one lies under the new one's name.
+    shutil.rmtree(new, ignore_errors=True)
+
+
+def install_into(
+    records: Sequence[RepoDataRecord], specs: Sequence[str], prefix: Path, cache: Path
+) -> bool:
+    """Make ``prefix`` hold exactly ``records``; False if it did already.
+
+    The new prefix is complete before it takes the old one's name: whoever looks, whenever this is
+    killed, finds the one or the other. The caller keeps others out.
+    """
+    check_replaceable(prefix)
+    wanted = described(records)
+    if installed(prefix) == wanted:
+        return False
+    new = prefix.with_name(f".{prefix.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        asyncio.run(
+            install(
+                list(records),
+                new,
+                cache_dir=cache,
+                # Text files get the path they will be read under, not the one they are made under.
+                alternative_target_prefix=prefix,
+                requested_specs=[MatchSpec(spec) for spec in specs],
+                execute_link_scripts=False,
+                show_progress=False,
+            )
+        )
+    except Exception as error:
+        shutil.rmtree(new, ignore_errors=True)
+        raise PrefixError(f"installing into {prefix} failed: {error}") from error
+    # Standard conda tools take a folder with this file for an environment.
+    (new / "conda-meta" / "history").touch()
+    stamp = {"packages": [asdict(item) for item in wanted]}
+    (new / STAMP).write_text(json.dumps(stamp, indent=1) + "\n", encoding="utf-8")
+    _put_in_place(new, prefix)
+    return True
+
+
+def activated(prefix: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment a shell has after ``prefix`` was activated in ``environment``."""
+    variables = ActivationVariables(None, environment.get("PATH", os.defpath).split(os.pathsep))
+    script = activate(prefix, variables, Shell.bash).script
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\nexec env -0"],
+        env=dict(environment),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        raise PrefixError(
+            f"activating {prefix} failed: {done.stderr.decode('utf-8', 'replace').strip()}"
+        )
+    pairs = (item.partition(b"=") for item in done.stdout.split(b"\0") if item)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The second half of ``scripts/quickstart``: channel, recipes, prefix, quick check, check."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from provision import (
+    channel_choice,
+    conda_index,
+    download,
+    lockfile,
+    prefix,
+    recipes,
+    relock,
+    standin,
+    toolchain,
+)
+from provision.conda_names import UntranslatableError
+from provision.interpreter import InterpreterError
+from provision.preflight import PreflightError, check_machine
+from provision.progress import Progress
+from provision.quickstart import ERROR, INTERRUPTED, TREE, Options
+from provision.standin import Built
+from provision.state import State, exclusive
+
+SOC = "cpu"
+PACKAGE = "vllm-ascend"
+# The guide's, word for word; README.md shows it too.
+QUICK_CHECK = '''python -c "
+import batch_invariant_ops
+import torch
+op = torch.ops.batch_invariant_ops.npu_matmul_batch_invariant
+print(op)
+assert 'npu_matmul_batch_invariant' in str(op)
+"'''
+MODELS = ("qwen3", "qwen3-moe")
+# Exit codes of `check`.
+CHECK_WORDS = {0: "ok", 1: "a difference", 2: "inconclusive", 3: "check could not be run"}
+
+EXPECTED = (
+    download.DownloadError,
+    InterpreterError,
+    lockfile.LockError,
+    PreflightError,
+    prefix.PrefixError,
+    recipes.RecipeError,
+    toolchain.ToolchainError,
+    UntranslatableError,
+    OSError,
+)
+
+
+class QuickstartError(RuntimeError):
+    """A step in the finished prefix failed; one line says which."""
+
+
+@dataclass
+class Timing:
+    """Seconds of each step, in order."""
+
+    progress: Progress
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time one step."""
+        begun = time.time()
+        yield
+        self.seconds[name] = time.time() - begun
+
+
+def locked_pins() -> list[lockfile.Pin]:
+    """What the stand-in channel is made from: the runtime closure and the build tools."""
+    pins: dict[str, lockfile.Pin] = {}
+    for name in ("runtime-cpu", "build"):
+        for pin in lockfile.read(TREE / "locks" / f"{name}.txt"):
+            pins[pin.name] = pin
+    return list(pins.values())
+
+
+def left_out() -> frozenset[str]:
+    """Requirements that locks/plan.toml leaves out of the runtime closure."""
+    _, _, plans = relock.read_plan(TREE / "locks" / "plan.toml")
+    [runtime] = [plan for plan in plans if plan.name == "runtime-cpu"]
+    return runtime.without
+
+
+def make_standin(
+    state: State, environment: Mapping[str, str], progress: Progress
+) -> tuple[list[Built], dict[str, Path]]:
+    """The stand-in channel and the wheels it is made from; the caller holds the state's lock."""
+    pins = locked_pins()
+    files = download.download(pins, state.wheels, lambda text: progress("wheels", text))
+    plans = standin.plan(pins, files, left_out(), environment)
+    return standin.assemble(state.standin, plans, progress), files
+
+
+def only_vllm_wheel(state: State, progress: Progress) -> None:
+    """The one wheel that a recipe packages, where everything else comes from conda-forge."""
+    pins = [pin for pin in locked_pins() if pin.name in standin.FROM_RECIPES]
+    download.download(pins, state.wheels, lambda text: progress("wheels", text))
+
+
+def build_recipes(
+    state: State,
+    third_party: str,
+    identity: str,
+    environment: Mapping[str, str],
+    progress: Progress,
+) -> list[Built]:
+    """Every recipe's package in the channel ``stages``.
+
+    vllm, which needs none of the others and is repackaged rather than compiled, is made beside
+    stages 1 and 2.
+    """
+    stages = state.stages.as_uri()
+    child = dict(environment) | {
+        "RATTLER_CACHE_DIR": str(state.cache),
+        recipes.DOWNLOADS: str(state.wheels),
+    }
+    conda_index.write(state.stages)
+
+    def make(name: str, channels: Sequence[str], done: Mapping[str, Built]) -> Built:
+        return recipes.build(
+            TREE,
+            name,
+            SOC,
+            state.stages,
+            channels=channels,
+            identity=identity,
+            needs=[done[need] for need in recipes.NEEDS[name]],
+            logs=state.logs,
+            environment=child,
+            progress=progress,
+        )
+
+    built: dict[str, Built] = {}
+    with ThreadPoolExecutor(1) as pool:
+        vllm = pool.submit(make, "vllm", [third_party], {})
+        for name in recipes.STAGES:
+            if name == "vllm":
+                built[name] = vllm.result()
+            else:
+                built[name] = make(name, [stages, third_party], built)
+            conda_index.write(state.stages)
+    return list(built.values())
+
+
+def run_in(environment: Mapping[str, str], step: str, script: str, *arguments: str) -> None:
+    """Run a bash script in the activated prefix; QuickstartError if it fails."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script, step, *arguments],
+        env=dict(environment),
+        check=False,
+    )
+    if done.returncode:
+        raise QuickstartError(f"the {step} failed with exit code {done.returncode}, see above")
+
+
+def make_models(environment: Mapping[str, str], state: State) -> list[Path]:
+    """The tiny models, written anew each time: they cost a second, and are never stale."""
+    made = []
+    for name in MODELS:
+        folder = state.models / name
+        script = 'rm -rf -- "$2"; python -m vllm_ascend.batch_invariant make-model "$1" "$2"'
+        run_in(environment, "making of a tiny model", script, name, str(folder))
+        made.append(folder)
+    return made
+
+
+def run_check(
+    environment: Mapping[str, str], models: Sequence[Path], result: Path
+) -> tuple[int, dict[str, Any]]:
+    """`check` on the models: its exit code and what it wrote."""
+    result.unlink(missing_ok=True)
+    command = ["python", "-m", "vllm_ascend.batch_invariant", "check", "--json", str(result)]
+    for model in models:
+        command += ["--model", str(model)]
+    done = subprocess.run(command, env=dict(environment), check=False)
+    try:
+        found = json.loads(result.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = {}
+    return done.returncode, found
+
+
+def summary(packages: Sequence[prefix.Installed], seconds: Mapping[str, float]) -> str:
+    """The closing table: our packages and how long each step took."""
+    lines = ["", f"{'package':<30}{'version':<12}build"]
+    ours = set(recipes.STAGES) | {"python", "pytorch"}
+    lines += [f"{p.name:<30}{p.version:<12}{p.build}" for p in packages if p.name in ours]
+    lines += ["", f"{'step':<30}{'seconds':>8}"]
+    lines += [f"{name:<30}{value:>8.1f}" for name, value in seconds.items()]
+    return "\n".join(lines)
+
+
+def document(
+    verdict: Mapping[str, Any], seconds: float, packages: Sequence[prefix.Installed]
+) -> dict[str, Any]:
+    """What --json writes."""
+    return {
+        "comparisons": verdict.get("comparisons", 0),
+        "identical": verdict.get("identical", 0),
+        "control_differs": verdict.get("control_differs", False),
+        "seconds": round(seconds, 1),
+        "packages": [asdict(package) for package in packages],
+    }
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a JSON file in one step."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def run(options: Options) -> int:
+    """Everything; returns the exit code."""
+    progress = Progress(options.started)
+    timing = Timing(progress)
+    state = State(Path(options.state))
+    target = Path(options.prefix)
+    environment = dict(os.environ)
+    # A prefix is what it holds: not what the user's home or another environment adds.
+    for name in ("PYTHONPATH", "PYTHONHOME", "CONDA_PREFIX", "VIRTUAL_ENV"):
+        environment.pop(name, None)
+    environment |= {"PYTHONNOUSERSITE": "1"}
+    with contextlib.ExitStack() as held:
+        waiting = "waiting for another run that uses "
+        held.enter_context(
+            exclusive(state.lock, lambda: progress("start", f"{waiting}{state.root}"))
+        )
+        prefix.check_replaceable(target)
+        choice = channel_choice.choose(options.channel)
+        progress("channel", f"third-party packages come from {choice}")
+        with timing.step("channel"):
+            if choice == channel_choice.CONDA_FORGE:
+                only_vllm_wheel(state, progress)
+                third_party, identity = choice, choice
+            else:
+                check_machine(platform.system(), platform.machine())
+                made, _ = make_standin(state, environment, progress)
+                third_party = state.standin.as_uri()
+                identity = standin.identity(made)
+        with timing.step("recipes"):
+            tools = dict(os.environ)
+            build_recipes(state, third_party, identity, tools, progress)
+        with timing.step("prefix"):
+            specs = [PACKAGE, f"ascend-soc * {SOC}"]
+            records = prefix.solve_for([state.stages.as_uri(), third_party], specs)
+            held.enter_context(
+                exclusive(
+                    target.with_name(f".{target.name}.lock"),
+                    lambda: progress("prefix", f"{waiting}{target}"),
+                )
+            )
+            changed = prefix.install_into(records, specs, target, state.cache)
+            verb = "installed into" if changed else "unchanged in"
+            progress("prefix", f"{len(records)} packages {verb} {target}")
+        packages = prefix.described(records)
+        inside = prefix.activated(target, environment)
+        with timing.step("quick check"):
+            progress("quick", "the guide's quick check")
+            run_in(inside, "quick check", QUICK_CHECK)
+        with timing.step("models"):
+            models = make_models(inside, state)
+        progress("check", "every prompt alone and in batches, bit for bit")
+        with timing.step("check"):
+            code, verdict = run_check(inside, models, state.root / "check.json")
+        timing.seconds["all"] = progress.elapsed
+        result = document(verdict, progress.elapsed, packages)
+        if options.json:
+            write_json(Path(options.json), result)
+    print(summary(packages, timing.seconds))
+    word = CHECK_WORDS.get(code, f"check ended with {code}")
+    print(
+        f"quickstart: {word}: {result['identical']} of {result['comparisons']} comparisons "
+        f"identical, control differs: {'yes' if result['control_differs'] else 'no'}, "
+        f"{result['seconds']:.0f} s; activate with: conda activate {target}"
+    )
+    return code if code in CHECK_WORDS else ERROR
+
+
+def _terminated(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run with the first half's options; every expected failure is one line."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return run(Options(**json.loads(arguments[0])))
+    except (*EXPECTED, QuickstartError) as error:
+        print(f"quickstart: {error}", file=sys.stderr)
+        return ERROR
+    except KeyboardInterrupt:
+        print("quickstart: interrupted; run it again to continue", file=sys.stderr)
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    # The solver's threads may crash an interpreter that shuts down in good order.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
