@@ -393,6 +393,14 @@ void check_out(const char *name, const at::Tensor &out, const at::Tensor &query,
   }
 }
 
+void check_apart(const at::Tensor &out, std::initializer_list<Argument> inputs) {
+  for (const Argument &input : inputs) {
+    const at::MemOverlapStatus status = at::get_overlap_status(out, input.tensor);
+    TORCH_CHECK(status != at::MemOverlapStatus::Full && status != at::MemOverlapStatus::Partial,
+                kName, ": expected out[0] not to overlap ", input.name, ", but they share memory");
+  }
+}
+
 // Takes the arguments from the stack, and leaves them to the caller.
 std::vector<c10::IValue> take(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
   const size_t count = op.schema().arguments().size();
@@ -426,7 +434,7 @@ void attention_out(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
     check_out("out[1]", lse, p.query, shape, at::kFloat);
   }
   if (!out.is_meta()) {
-    for (const at::Tensor &input : {p.query, p.key, p.value}) at::assert_no_overlap(out, input);
+    check_apart(out, {{"query", p.query}, {"key", p.key}, {"value", p.value}});
     const at::Tensor dense = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
     at::Tensor dense_lse;
     if (p.lse) dense_lse = lse.is_contiguous() ? lse : at::empty(lse.sizes(), lse.options());

@@ -102,23 +102,29 @@ Search search_path() {
   return search;
 }
 
-// The loader calls a library for another machine "no such file": say what is the matter.
-void check_machine(const char *op, const fs::path &path) {
-  std::ifstream file(path, std::ios::binary);
+// What the loader would say nothing useful about: a file that is no library, one that was cut off
+// (it may crash on it), one for another machine (it calls that "no such file").
+void check_file(const char *op, const fs::path &path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
   TORCH_CHECK(file.good(), op, ": cannot read ", path.string(), ": ", std::strerror(errno));
+  const auto size = static_cast<uint64_t>(file.tellg());
   Elf64_Ehdr header{};
+  file.seekg(0);
   file.read(reinterpret_cast<char *>(&header), sizeof(header));
-  TORCH_CHECK(
-      file.gcount() == sizeof(header) && std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
-          header.e_ident[EI_CLASS] == ELFCLASS64,
-      op, ": ", path.string(), " is not a 64-bit shared library: it is damaged, ", kInstall);
+  // The section headers are the end of the file.
+  const bool whole = file.gcount() == sizeof(header) &&
+                     std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
+                     header.e_ident[EI_CLASS] == ELFCLASS64 &&
+                     header.e_shoff + uint64_t{header.e_shnum} * header.e_shentsize <= size;
+  TORCH_CHECK(whole, op, ": ", path.string(),
+              " is not a whole 64-bit library, it is damaged: ", kInstall);
   TORCH_CHECK(header.e_machine == kMachine, op, ": ", path.string(), " is for ",
               machine_name(header.e_machine), ", and this is ", machine_name(kMachine), ": ",
               kInstall);
 }
 
 std::unique_ptr<Library> open_library(const char *op, const fs::path &path) {
-  check_machine(op, path);
+  check_file(op, path);
   void *handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   TORCH_CHECK(handle != nullptr, op, ": cannot open ", path.string(), ": ", dlerror());
   auto lib = std::make_unique<Library>();

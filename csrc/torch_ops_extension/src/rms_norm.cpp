@@ -14,7 +14,11 @@ namespace batch_invariant_ops {
 namespace {
 
 void check_gamma(const char *op, const char *name, const at::Tensor &x, const at::Tensor &gamma) {
-  check_arguments(op, {{name, x}, {"gamma", gamma}});
+  check_arguments(op, {{name, x}});
+  check_device(op, {name, x}, {"gamma", gamma});
+  TORCH_CHECK(gamma.scalar_type() == x.scalar_type() || gamma.scalar_type() == at::kFloat, op,
+              ": expected gamma of dtype ", x.scalar_type(), " (that of ", name,
+              ") or Float, but got ", gamma.scalar_type());
   TORCH_CHECK(x.dim() >= 1, op, ": expected ", name,
               " to have at least 1 dimension, but got a scalar");
   TORCH_CHECK(gamma.dim() == 1, op, ": gamma must be a vector [D], but has ", gamma.dim(),

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names, schemas and registrations: what callers of the official wheel rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+ops = torch.ops.batch_invariant_ops
+
+# torch_npu 2.13.0's own registration, with its name left out.
+ATTENTION = (
+    "(Tensor query, Tensor key, Tensor value, *, Tensor? pse_shift=None, Tensor? atten_mask=None, "
+    "SymInt[]? actual_seq_lengths=None, SymInt[]? actual_seq_lengths_kv=None, "
+    "Tensor? dequant_scale1=None, Tensor? quant_scale1=None, Tensor? dequant_scale2=None, "
+    "Tensor? quant_scale2=None, Tensor? quant_offset2=None, Tensor? antiquant_scale=None, "
+    "Tensor? antiquant_offset=None, Tensor? key_antiquant_scale=None, "
+    "Tensor? key_antiquant_offset=None, Tensor? value_antiquant_scale=None, "
+    "Tensor? value_antiquant_offset=None, Tensor? block_table=None, "
+    "Tensor? query_padding_size=None, Tensor? kv_padding_size=None, "
+    "Tensor? key_shared_prefix=None, Tensor? value_shared_prefix=None, "
+    "SymInt[]? actual_shared_prefix_len=None, Tensor? query_rope=None, Tensor? key_rope=None, "
+    "Tensor? key_rope_antiquant_scale=None, int num_heads=1, float scale=1., "
+    'int pre_tokens=2147483647, int next_tokens=2147483647, str input_layout="BSH", '
+    "int num_key_value_heads=0, int sparse_mode=0, int inner_precise=0, int block_size=0, "
+    "int antiquant_mode=0, int key_antiquant_mode=0, int value_antiquant_mode=0, "
+    "bool softmax_lse_flag=False"
+)
+NAME = "npu_fused_infer_attention_score_batch_invariant"
+EXPECTED = {
+    "npu_mm_batch_invariant": "(Tensor a, Tensor b) -> Tensor",
+    "npu_matmul_batch_invariant": "(Tensor a, Tensor b) -> Tensor",
+    "npu_reduce_sum_batch_invariant": "(Tensor x, int dim, bool keepdim=False) -> Tensor",
+    "npu_reduce_mean_batch_invariant": "(Tensor x, int dim, bool keepdim=False) -> Tensor",
+    "npu_softmax_batch_invariant": "(Tensor x, int dim) -> Tensor",
+    "npu_log_softmax_batch_invariant": "(Tensor x, int dim=-1) -> Tensor",
+    "npu_rms_norm_batch_invariant": "(Tensor x, Tensor gamma, float epsilon=9.9999999999999995e-07)"
+    " -> (Tensor, Tensor)",
+    "npu_add_rms_norm_batch_invariant": "(Tensor x1, Tensor x2, Tensor gamma, "
+    "float epsilon=9.9999999999999995e-07) -> (Tensor, Tensor, Tensor)",
+    NAME: f"{ATTENTION}) -> (Tensor, Tensor)",
+    f"{NAME}.out": f"{ATTENTION}, Tensor? workspace=None, Tensor[] out) -> (Tensor, Tensor)",
+    f"_{NAME}_get_max_workspace": f"{ATTENTION}) -> Tensor",
+    f"_{NAME}_infer_output": '(Tensor query, Tensor value, *, str input_layout="BSH", '
+    "Tensor? quant_scale2=None, Tensor? block_table=None, int num_heads=1, "
+    "int num_key_value_heads=0, bool softmax_lse_flag=False, Tensor? query_rope=None) -> "
+    "(Tensor, Tensor)",
+}
+
+
+def overload(name: str) -> Any:
+    packet, _, which = name.partition(".")
+    return getattr(getattr(ops, packet), which or "default")
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_schema_is_the_one_callers_use(name: str) -> None:
+    assert str(overload(name)._schema) == f"batch_invariant_ops::{name}{EXPECTED[name]}"
+
+
+def attention_arguments(paged: bool, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+    """vLLM-Ascend's way of calling it, on small tensors."""
+    key = torch.randn(3, 16, 16, dtype=dtype) if paged else torch.randn(9, 2, 8, dtype=dtype)
+    more: dict[str, Any] = {}
+    if paged:
+        table = torch.tensor([[1, 0], [2, 0]], dtype=torch.int32)
+        more = {"block_table": table, "block_size": 16}
+    return {
+        "query": torch.randn(4, 4, 8, dtype=dtype),
+        "key": key,
+        "value": torch.randn_like(key),
+        "actual_seq_lengths": [3, 4],
+        "actual_seq_lengths_kv": [5, 4] if paged else [5, 9],
+        "num_heads": 4,
+        "num_key_value_heads": 2,
+        "scale": 0.5,
+        "input_layout": "TND",
+        "sparse_mode": 3,
+        **more,
+    }
+
+
+def with_lse(arguments: dict[str, Any]) -> dict[str, Any]:
+    return arguments | {"softmax_lse_flag": True}
+
+
+X, Y, G = torch.randn(3, 5), torch.randn(3, 5), torch.randn(5)
+WEIGHT, EXPERTS = torch.randn(4, 5), torch.randn(2, 4, 5)
+ENDS = torch.tensor([1, 3])
+
+# One call of each operator: name, positional and keyword arguments, as callers give them.
+Call = tuple[str, tuple[Any, ...], dict[str, Any]]
+CALLS: dict[str, Callable[[], Call]] = {
+    "mm": lambda: ("npu_mm_batch_invariant", (X, WEIGHT.t()), {}),
+    "matmul": lambda: ("npu_matmul_batch_invariant", (EXPERTS, X.t()), {}),
+    "matmul of vectors": lambda: ("npu_matmul_batch_invariant", (G, G), {}),
+    "sum": lambda: ("npu_reduce_sum_batch_invariant", (X, 0, True), {}),
+    "mean": lambda: ("npu_reduce_mean_batch_invariant", (X, -1), {"keepdim": False}),
+    "softmax": lambda: ("npu_softmax_batch_invariant", (X, 1), {}),
+    "log_softmax": lambda: ("npu_log_softmax_batch_invariant", (X,), {"dim": 0}),
+    "rms_norm": lambda: ("npu_rms_norm_batch_invariant", (X, G, 1e-5), {}),
+    "add_rms_norm": lambda: ("npu_add_rms_norm_batch_invariant", (X, Y, G), {}),
+    "linear": lambda: ("npu_linear_batch_invariant", (X, WEIGHT, WEIGHT[:, 0]), {}),
+    "weight_pack": lambda: ("npu_weight_pack_batch_invariant", (EXPERTS,), {}),
+    "linear_packed": lambda: (
+        "npu_linear_packed_batch_invariant",
+        (X, ops.npu_weight_pack_batch_invariant(WEIGHT), 4),
+        {},
+    ),
+    "grouped_matmul": lambda: ("npu_grouped_matmul_batch_invariant", (X, EXPERTS, ENDS), {}),
+    "grouped_matmul_packed": lambda: (
+        "npu_grouped_matmul_packed_batch_invariant",
+        (X, ops.npu_weight_pack_batch_invariant(EXPERTS), 4, ENDS),
+        {},
+    ),
+    "attention, paged": lambda: (NAME, (), with_lse(attention_arguments(True))),
+    "attention": lambda: (NAME, (), attention_arguments(False)),
+    "max_workspace": lambda: (f"_{NAME}_get_max_workspace", (), attention_arguments(True)),
+    "infer_output": lambda: (
+        f"_{NAME}_infer_output",
+        (torch.randn(4, 4, 8), torch.randn(9, 2, 8)),
+        {"input_layout": "TND", "num_heads": 4, "softmax_lse_flag": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("which", CALLS)
+def test_opcheck_finds_nothing(which: str) -> None:
+    name, positional, keywords = CALLS[which]()
+    if name == NAME or name.endswith("_get_max_workspace"):
+        tensors = tuple(keywords.pop(argument) for argument in ("query", "key", "value"))
+        positional = (*tensors, *positional)
+    # What infer_output allocates has no contents yet that two runs could agree on.
+    checks = ["test_schema", "test_autograd_registration", "test_faketensor"]
+    if which != "infer_output":
+        checks.append("test_aot_dispatch_dynamic")
+    passed = torch.library.opcheck(overload(name), positional, keywords, test_utils=checks)
+    assert passed == dict.fromkeys(checks, "SUCCESS")
+
+
+def to_meta(value: Any) -> Any:
+    return value.to("meta") if isinstance(value, torch.Tensor) else value
+
+
+@pytest.mark.parametrize("which", CALLS)
+def test_meta_gives_the_shapes_types_and_strides_of_the_cpu(which: str) -> None:
+    name, positional, keywords = CALLS[which]()
+    found = overload(name)(
+        *map(to_meta, positional), **{k: to_meta(v) for k, v in keywords.items()}
+    )
+    wanted = overload(name)(*positional, **keywords)
+    if isinstance(wanted, torch.Tensor):
+        found, wanted = (found,), (wanted,)
+    for meta, real in zip(found, wanted, strict=True):
+        assert meta.is_meta
+        assert (meta.shape, meta.dtype, meta.stride()) == (real.shape, real.dtype, real.stride())
+
+
+@pytest.mark.parametrize("which", CALLS)
+def test_a_derivative_is_refused_not_wrong(which: str) -> None:
+    name, positional, keywords = CALLS[which]()
+
+    def tracked(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return value.clone().requires_grad_()
+        return value
+
+    result = overload(name)(
+        *map(tracked, positional), **{key: tracked(value) for key, value in keywords.items()}
+    )
+    first = result if isinstance(result, torch.Tensor) else result[0]
+    if not first.is_floating_point():
+        assert not first.requires_grad
+        return
+    with pytest.raises(RuntimeError, match=f"derivative for .*{name}.* is not implemented"):
+        first.sum().backward()
+
+
+def test_operators_replace_atens_at_dispatcher_level() -> None:
+    """What vLLM-Ascend does on its device's key, here on the CPU's."""
+    library = torch.library.Library("aten", "IMPL")
+    wanted = ops.npu_mm_batch_invariant(X, WEIGHT.t())
+    library.impl("aten::mm", ops.npu_mm_batch_invariant, "CPU", allow_override=True)
+    try:
+        assert torch.equal(torch.mm(X, WEIGHT.t()), wanted)
+        assert torch.equal(torch.nn.functional.linear(X, WEIGHT), wanted)
+    finally:
+        library._destroy()
