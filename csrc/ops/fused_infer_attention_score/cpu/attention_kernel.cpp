@@ -14,8 +14,8 @@ namespace {
 constexpr float kInfinity = __builtin_inff();
 
 // Keys are transposed a panel at a time, so that a panel stays in the first-level cache.
-constexpr int64_t kPanel = 32;
-constexpr int64_t kPanelVecs = kPanel / kLanes;
+constexpr int kPanel = 32;
+constexpr int kPanelVecs = kPanel / kLanes;
 
 // Up to so many rows read values where they lie; more share a widened copy.
 constexpr int64_t kDirectRows = 8;
@@ -226,6 +226,16 @@ void tile_rows(const AttentionArgs &args, const AttentionTask &task, const T *ba
   }
 }
 
+// Asks for rows [begin, end) of a tile ahead of their use. A position's row is a few hundred bytes
+// far from the next one's, a pattern that hardware does not foresee. Into the second-level cache (2):
+// rows a power of two apart share sets of the first and would drive each other out.
+template <typename T>
+void prefetch_rows(const T *const *rows, int begin, int end, int64_t dims) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+  for (int i = begin; i < end; ++i)
+    for (int64_t d = 0; d < dims; d += kLine) __builtin_prefetch(rows[i] + d, 0, 2);
+}
+
 template <typename T>
 void load_query(const AttentionArgs &args, const AttentionTask &task, const Workspace &w) {
   each_group(task.rows, [&](auto size, int64_t first) {
@@ -306,23 +316,35 @@ void attend(const AttentionArgs &args, const AttentionTask &task, const Workspac
     if (tile_begin >= tile_end) continue;
 
     const T *keys[kKvTile];
+    const T *values[kKvTile];
     for (const T *&k : keys) k = reinterpret_cast<const T *>(w.zeros);
     tile_rows(args, task, key, args.key_block, args.key_position, tile, tile_begin, tile_end, keys);
-    for (int64_t panel = tile_begin / kPanel; panel * kPanel < tile_end; ++panel) {
-      for (int64_t l = 0; l < kPanel; l += kLanes)
-        transpose_rows(keys + panel * kPanel + l, dims, w.keys + l, kPanel);
+    tile_rows(args, task, value, args.value_block, args.value_position, tile, tile_begin, tile_end,
+              values);
+    for (int panel_begin = tile_begin / kPanel * kPanel; panel_begin < tile_end;
+         panel_begin += kPanel) {
+      const int panel_end = panel_begin + kPanel;
+      auto within = [&](int i) {
+        return i < tile_begin ? tile_begin : i < tile_end ? i : tile_end;
+      };
+      prefetch_rows(keys, within(panel_end), within(panel_end + kPanel), dims);
+      prefetch_rows(values, within(panel_begin), within(panel_end), dims);
+      for (int l = 0; l < kPanel; l += kLanes)
+        transpose_rows(keys + panel_begin + l, dims, w.keys + l, kPanel);
       each_group(task.rows, [&](auto size, int64_t first) {
         panel_scores<decltype(size)::value>(w.query + first * dims, w.keys, dims, args.scale,
-                                            w.scores + first * kKvTile + panel * kPanel);
+                                            w.scores + first * kKvTile + panel_begin);
       });
+    }
+    if (const int64_t left = end - at - kKvTile; left > 0) {
+      const int ahead = static_cast<int>(left < kPanel ? left : kPanel);
+      tile_rows(args, task, key, args.key_block, args.key_position, tile + 1, 0, ahead, keys);
+      prefetch_rows(keys, 0, ahead, dims);
     }
 
     for (int64_t r = 0; r < task.rows; ++r)
       if (rows.begin[r] < rows.end[r]) tile_softmax(rows, r, w.scores + r * kKvTile);
 
-    const T *values[kKvTile];
-    tile_rows(args, task, value, args.value_block, args.value_position, tile, tile_begin, tile_end,
-              values);
     if (packed) {
       const float *copies[kKvTile];
       for (int i = tile_begin; i < tile_end; ++i) {
