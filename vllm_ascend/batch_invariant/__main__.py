@@ -7,14 +7,28 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
+
+# argparse's own 2 means `inconclusive` here.
+USAGE_ERROR = 3
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE_ERROR, f"{self.prog}: {message} (--help explains)\n")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    from .check import command as check
+
+    parser = _Parser(
         prog="python -m vllm_ascend.batch_invariant",
-        description="Examine the batch-invariant mode.",
+        description="Examine the batch-invariant mode. Each command has its own --help.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    check.add_arguments(
+        commands.add_parser("check", help="compare every prompt alone and in batches, bit for bit")
+    )
     make = commands.add_parser(
         "make-model",
         help="write a random Qwen3 or Qwen3-MoE model directory that vllm loads offline",
@@ -30,17 +44,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+def _make_model(options: argparse.Namespace) -> int:
     from .tiny_models import make_model
 
     try:
         made = make_model(options.name, options.directory, seed=options.seed, layers=options.layers)
     except (ValueError, OSError) as error:
         print(f"make-model: {error}", file=sys.stderr)
-        return 3
+        return USAGE_ERROR
     print(made)
     return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    if options.command == "check":
+        from .check.command import run
+
+        return run(options)
+    return _make_model(options)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `check` answers, with engines that are made to compute as a test says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from synthetic_runs import SyntheticEngines, depends_on_the_batch, invariant, options
+
+from vllm_ascend.batch_invariant.__main__ import main
+from vllm_ascend.batch_invariant.check.command import run
+from vllm_ascend.batch_invariant.check.configuration import Configuration
+from vllm_ascend.batch_invariant.check.engine_process import EngineFailure
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    directory = tmp_path / "model"
+    directory.mkdir()
+    config = {"vocab_size": 300, "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}
+    (directory / "config.json").write_text(json.dumps(config))
+    return str(directory)
+
+
+def test_identical_with_a_differing_control_is_0(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "out.json"
+    engines = SyntheticEngines()
+    assert run(options(model=[model], json=file), engines) == 0
+    document = json.loads(file.read_text())
+    # Batches of 2 and 8 at two thread counts, and the runs alone across them: 8 requests each.
+    assert document["comparisons"] == document["identical"] == 5 * 8
+    assert document["control_differs"] is True
+    assert document["verdict"] == "identical" and document["exit_code"] == 0
+    assert [c.subject for c in engines.started] == ["mode", "mode", "stock"]
+    assert document["operators"] == {"isa": "portable"}
+    assert document["configurations"][0]["steps"]["8"]["requests_in_a_step"] == {"8": 6}
+    printed = capsys.readouterr()
+    assert "check: identical: 40 of 40" in printed.out
+    assert "stock, 1 thread: 8 of 8 differ" in printed.out
+    assert "[3/3]" in printed.err
+
+
+def test_a_difference_is_1_and_is_named(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "out.json"
+    engines = SyntheticEngines(subject=depends_on_the_batch)
+    assert run(options(model=[model], json=file), engines) == 1
+    document = json.loads(file.read_text())
+    assert document["identical"] == 8 and document["comparisons"] == 40
+    assert "batch of 2, 1 thread: " in document["configurations"][0]["first_difference"]
+    assert "16 of 16 differ, first batch of 2, 1 thread: " in capsys.readouterr().out
+
+
+def test_a_difference_between_thread_counts_is_1(model: str) -> None:
+    engines = SyntheticEngines()
+
+    def by_threads(request: str, rows: int) -> float:
+        return invariant(request, rows) - engines.started[-1].threads
+
+    engines._subject = by_threads
+    assert run(options(model=[model]), engines) == 1
+    assert run(options(model=[model], threads="2"), engines) == 0
+
+
+def test_serialised_batches_are_1_though_all_bits_agree(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(options(model=[model]), SyntheticEngines(at_once=1)) == 1
+    assert "no step held more than 1 of 2 requests" in capsys.readouterr().out
+
+
+def test_no_differing_control_is_2_after_all_were_tried(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "out.json"
+    engines = SyntheticEngines(control=invariant)
+    assert run(options(model=[model], json=file), engines) == 2
+    document = json.loads(file.read_text())
+    assert document["verdict"] == "inconclusive" and document["control_differs"] is False
+    assert [(c.subject, c.threads) for c in engines.started[2:]] == [
+        ("stock", 1),
+        ("stock", 2),
+        ("without:vllm::linear", 2),
+        ("without:vllm::attention", 2),
+        ("without:vllm::moe", 2),
+    ]
+    assert "no control differs" in capsys.readouterr().out
+
+
+def test_one_model_without_a_control_makes_the_whole_inconclusive(model: str) -> None:
+    engines = SyntheticEngines()
+
+    def bfloat16_only(request: str, rows: int) -> float:
+        compute = depends_on_the_batch if engines.started[-1].dtype == "bfloat16" else invariant
+        return compute(request, rows)
+
+    engines._control = bfloat16_only
+    assert run(options(model=[model], dtype="bfloat16,float32"), engines) == 2
+
+
+def test_the_next_control_is_tried_when_stock_cannot_start(model: str, tmp_path: Path) -> None:
+    engines = SyntheticEngines()
+
+    def start(configuration: Configuration, *rest: object) -> object:
+        if configuration.subject == "stock":
+            raise EngineFailure("the engine was killed by SIGILL")
+        return engines(configuration, *rest)  # type: ignore[arg-type]
+
+    file = tmp_path / "out.json"
+    assert run(options(model=[model], json=file), start) == 0  # type: ignore[arg-type]
+    (control,) = json.loads(file.read_text())["controls"]
+    assert control["differs"] is True
+    assert [t["subject"] for t in control["tries"]] == ["stock"] * 2 + ["without:vllm::linear"]
+    assert "SIGILL" in control["tries"][0]["error"]
+
+
+def test_nothing_to_compare_is_2(model: str) -> None:
+    assert run(options(model=[model], batches="1", threads="1"), SyntheticEngines()) == 2
+
+
+def test_a_subject_that_does_not_start_is_3(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start(*_: object) -> object:
+        raise EngineFailure("VLLM_BATCH_INVARIANT=1 needs the package batch_invariant_ops")
+
+    file = tmp_path / "out.json"
+    assert run(options(model=[model], json=file), start) == 3  # type: ignore[arg-type]
+    assert capsys.readouterr().err.endswith("needs the package batch_invariant_ops\n")
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model": ["/nowhere/at/all"]}, "no such directory"),
+        ({"dtype": "int8"}, "--dtype int8"),
+        ({"threads": "0"}, "--threads 0"),
+        ({"threads": "one"}, "--threads one"),
+        ({"batches": "64"}, "--prompts 32"),
+        ({"prompts": 0}, "--prompts 0"),
+        ({"max_tokens": 0}, "--max-tokens 0"),
+        ({"subject": "stok"}, "stok"),
+        ({"controls": "stock,without:"}, "without:"),
+        ({"json": Path("/nowhere/at/all/x.json")}, "--json"),
+    ],
+)
+def test_what_cannot_be_run_is_3_in_one_line(
+    model: str, changed: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engines = SyntheticEngines()
+    assert run(options(**({"model": [model]} | changed)), engines) == 3
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1
+    assert engines.started == [], "nothing may run before the arguments are known to be good"
+
+
+def test_a_directory_without_a_model_is_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--model", str(tmp_path)]) == 3
+    assert "no config.json" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text("{")
+    assert main(["check", "--model", str(tmp_path)]) == 3
+    assert "not a model's configuration" in capsys.readouterr().err
+
+
+def test_wrong_usage_is_3_because_2_means_inconclusive(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", "--modle", "x"])
+    assert stopped.value.code == 3
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", "--help"])
+    assert stopped.value.code == 0
+    help_text = capsys.readouterr().out
+    for code in ("0  identical", "1  different", "2  inconclusive", "3  error"):
+        assert code in help_text
+
+
+def test_an_interrupted_check_leaves_no_file(model: str, tmp_path: Path) -> None:
+    def start(*_: object) -> object:
+        raise KeyboardInterrupt
+
+    file = tmp_path / "out.json"
+    assert run(options(model=[model], json=file), start) == 130  # type: ignore[arg-type]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a workload in a vLLM engine: `python -m vllm_ascend.batch_invariant.check.engine JOB`.
+
+A program of its own, because the mode, the number of threads and vLLM's settings belong to a
+process. The engine runs inside it (no further process), so that OMP_NUM_THREADS is what the
+worker gets. JOB is a JSON file with the configuration and the workload; the result is written to
+the path it names, and a line of JSON for each piece of progress goes to the descriptor it names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .comparison import Output, render
+from .configuration import MODE, STOCK, Configuration
+from .workload import BLOCK, Batch, Request, Workload
+
+RECORDER = "vllm_ascend.batch_invariant.check.occupancy.StepRecorder"
+# Key of the runs alone, beside the batch sizes.
+ALONE = "alone"
+# From prctl.h: the signal a process gets when its parent dies.
+PR_SET_PDEATHSIG = 1
+
+
+class EngineError(RuntimeError):
+    """The engine cannot do what the job says; the message is one line for the user."""
+
+
+def end_with_parent(parent: int) -> None:
+    """Has the kernel kill this process when its parent ends, however it ends (Linux)."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the request
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error that says something; pydantic and vLLM write several."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # pydantic: "1 validation error for ModelConfig", then the message with its type in brackets.
+    if len(lines) > 1 and "validation error" in lines[0]:
+        text = lines[1].split(" [type=")[0].removeprefix("Value error, ")
+    else:
+        text = lines[0] if lines else ""
+    return text or type(error).__name__
+
+
+def _start(
+    configuration: Configuration, workload: Workload, cache_bytes_per_token: int | None
+) -> Any:
+    import torch
+    from vllm import LLM
+
+    if torch.cpu._is_amx_tile_supported():
+        # vLLM's kernel for small bf16 weights doesn't ask for this permission and stock vLLM then
+        # dies of SIGILL; the control needs it too.
+        torch.cpu._init_amx()
+    blocks = -(-workload.longest // BLOCK)
+    # Room for every request of the largest batch at its longest, the null block of vLLM, and the
+    # scheduler's reserve.
+    tokens = (blocks * max(workload.largest_batch, 1) + 2 * blocks + 1) * BLOCK
+    return LLM(
+        model=configuration.model,
+        dtype=configuration.dtype,
+        # Prompts are token ids and no text is read back.
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        enable_prefix_caching=False,
+        enable_chunked_prefill=False,
+        block_size=BLOCK,
+        max_model_len=workload.longest,
+        max_num_seqs=workload.largest_batch,
+        # All prompts of the largest batch fit into one step.
+        max_num_batched_tokens=workload.longest * workload.largest_batch,
+        kv_cache_memory_bytes=None
+        if cache_bytes_per_token is None
+        else tokens * cache_bytes_per_token,
+        disable_log_stats=True,
+        worker_extension_cls=RECORDER,
+        seed=0,
+    )
+
+
+def _sampling_parameters(request: Request) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        seed=request.seed,
+        top_p=request.top_p,
+        top_k=request.top_k,
+        logprobs=request.logprobs,
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _output(completion: Any) -> Output:
+    tokens = []
+    for token, logprobs in zip(completion.token_ids, completion.logprobs, strict=True):
+        values = [(other, entry.logprob) for other, entry in logprobs.items()]
+        tokens.append(render(token, logprobs[token].rank, values))
+    return tuple(tokens)
+
+
+def run_batch(
+    engine: Any, requests: Mapping[str, Request], batch: Batch
+) -> Iterator[tuple[str, Output]]:
+    """Runs one batch through `engine` (vLLM's LLMEngine); yields each request when it is done.
+
+    A request enters the engine in the step of its arrival.
+    """
+    waiting = list(zip(batch.members, batch.arrivals, strict=True))
+    step = 0
+    while waiting or engine.has_unfinished_requests():
+        while waiting and waiting[0][1] <= step:
+            name, _ = waiting.pop(0)
+            request = requests[name]
+            prompt = {"prompt_token_ids": list(request.prompt)}
+            engine.add_request(name, prompt, _sampling_parameters(request))
+        for output in engine.step():
+            if output.finished:
+                yield output.request_id, _output(output.outputs[0])
+        step += 1
+
+
+def run_job(job: Mapping[str, Any], progress: Callable[..., None]) -> dict[str, Any]:
+    """Starts the engine, runs every request alone and every batch. Returns the result document."""
+    configuration = Configuration(**job["configuration"])
+    workload = Workload.from_json(job["workload"])
+    requests = {request.name: request for request in workload.requests}
+    began = time.monotonic()
+    progress(phase="start")
+    llm = _start(configuration, workload, job["cache_bytes_per_token"])
+    engine = llm.llm_engine
+    (described,) = llm.collective_rpc("batch_check_describe")
+    if described["threads"] != configuration.threads:
+        raise EngineError(
+            f"the worker runs {described['threads']} threads, not {configuration.threads}"
+        )
+    if configuration.subject == STOCK and described["overrides"]:
+        raise EngineError("the stock run has overrides: the mode is on without being asked for")
+    if configuration.subject == MODE and not described["overrides"]:
+        raise EngineError(
+            "VLLM_BATCH_INVARIANT=1 overrode nothing: vllm-ascend's platform is not in use"
+        )
+    llm.collective_rpc("batch_check_record")
+    started = time.monotonic()
+    runs: dict[str, list[list[Any]]] = {}
+    steps: dict[str, list[Any]] = {}
+    seconds = {"start": started - began}
+    alone = [Batch((name,), (0,)) for name in requests]
+    done = 0
+    for phase, batches in [
+        (ALONE, alone),
+        *((str(n), list(b)) for n, b in workload.batches.items()),
+    ]:
+        phase_began = time.monotonic()
+        runs[phase], steps[phase] = [], []
+        for batch in batches:
+            for name, output in run_batch(engine, requests, batch):
+                runs[phase].append([name, list(output)])
+                done += 1
+            steps[phase].append(llm.collective_rpc("batch_check_take")[0])
+            progress(phase=phase, done=done)
+        seconds[phase] = time.monotonic() - phase_began
+    from vllm_ascend.batch_invariant.loaded import versions
+
+    return {
+        "runs": runs,
+        "steps": steps,
+        "seconds": seconds,
+        "dtype": str(llm.model_config.dtype).removeprefix("torch."),
+        "versions": versions(),
+        **described,
+    }
+
+
+def main(path: str) -> int:
+    job = json.loads(Path(path).read_text(encoding="utf-8"))
+    end_with_parent(job["parent"])
+    with os.fdopen(job["progress"], "w", buffering=1) as stream:
+
+        def progress(**what: Any) -> None:
+            stream.write(json.dumps(what) + "\n")
+
+        try:
+            result = run_job(job, progress)
+        except Exception as error:
+            import traceback
+
+            traceback.print_exc()  # into the log, which the parent keeps when a run fails
+            result = {"error": one_line(error)}
+        Path(job["result"]).write_text(json.dumps(result), encoding="utf-8")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of vLLM and of the operators may still run; nothing of theirs is needed.
+    os._exit(1 if "error" in result else 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A JSON file that is never half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def write_atomically(path: Path, document: Any) -> None:
+    """Writes JSON so that `path` is as before or complete, whatever happens."""
+    text = json.dumps(document, indent=2) + "\n"
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    scratch = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes private files; this one is a result like any other.
+        umask = os.umask(0)
+        os.umask(umask)
+        scratch.chmod(0o666 & ~umask)
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink()
+        raise
