@@ -20,6 +20,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     from .check import command as check
+    from .report import command as report
 
     parser = _Parser(
         prog="python -m vllm_ascend.batch_invariant",
@@ -28,6 +29,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     check.add_arguments(
         commands.add_parser("check", help="compare every prompt alone and in batches, bit for bit")
+    )
+    report.add_arguments(
+        commands.add_parser("report", help="list what is overridden by what, and what is not")
     )
     make = commands.add_parser(
         "make-model",
@@ -59,9 +63,13 @@ def _make_model(options: argparse.Namespace) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "check":
-        from .check.command import run
+        from .check import command as check
 
-        return run(options)
+        return check.run(options)
+    if options.command == "report":
+        from .report import command as report
+
+        return report.run(options)
     return _make_model(options)
 
 

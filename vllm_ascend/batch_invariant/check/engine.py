@@ -15,9 +15,10 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from .comparison import Output, render
 from .configuration import MODE, STOCK, Configuration
@@ -54,9 +55,10 @@ def one_line(error: BaseException) -> str:
     return text or type(error).__name__
 
 
-def _start(
+def start_engine(
     configuration: Configuration, workload: Workload, cache_bytes_per_token: int | None
 ) -> Any:
+    """vLLM's `LLM`, with room for the workload; settings are those of the guide."""
     import torch
     from vllm import LLM
 
@@ -136,15 +138,9 @@ def run_batch(
         step += 1
 
 
-def run_job(job: Mapping[str, Any], progress: Callable[..., None]) -> dict[str, Any]:
-    """Starts the engine, runs every request alone and every batch. Returns the result document."""
-    configuration = Configuration(**job["configuration"])
-    workload = Workload.from_json(job["workload"])
-    requests = {request.name: request for request in workload.requests}
-    began = time.monotonic()
-    progress(phase="start")
-    llm = _start(configuration, workload, job["cache_bytes_per_token"])
-    engine = llm.llm_engine
+def describe_engine(llm: Any, configuration: Configuration) -> dict[str, Any]:
+    """What the worker runs with. Raises EngineError where that is not the configuration."""
+    described: dict[str, Any]
     (described,) = llm.collective_rpc("batch_check_describe")
     if described["threads"] != configuration.threads:
         raise EngineError(
@@ -156,6 +152,19 @@ def run_job(job: Mapping[str, Any], progress: Callable[..., None]) -> dict[str, 
         raise EngineError(
             "VLLM_BATCH_INVARIANT=1 overrode nothing: vllm-ascend's platform is not in use"
         )
+    return described
+
+
+def run_job(job: Mapping[str, Any], progress: Callable[..., None]) -> dict[str, Any]:
+    """Starts the engine, runs every request alone and every batch. Returns the result document."""
+    configuration = Configuration(**job["configuration"])
+    workload = Workload.from_json(job["workload"])
+    requests = {request.name: request for request in workload.requests}
+    began = time.monotonic()
+    progress(phase="start")
+    llm = start_engine(configuration, workload, job["cache_bytes_per_token"])
+    engine = llm.llm_engine
+    described = describe_engine(llm, configuration)
     llm.collective_rpc("batch_check_record")
     started = time.monotonic()
     runs: dict[str, list[list[Any]]] = {}
@@ -188,7 +197,11 @@ def run_job(job: Mapping[str, Any], progress: Callable[..., None]) -> dict[str, 
     }
 
 
-def main(path: str) -> int:
+def serve(path: str, run: Callable[[Mapping[str, Any], Callable[..., None]], Any]) -> NoReturn:
+    """Runs the job at `path` and ends the process; the counterpart of `engine_process.run_program`.
+
+    `run(job, progress)` returns the result document; an exception becomes an error document.
+    """
     job = json.loads(Path(path).read_text(encoding="utf-8"))
     end_with_parent(job["parent"])
     with os.fdopen(job["progress"], "w", buffering=1) as stream:
@@ -197,11 +210,9 @@ def main(path: str) -> int:
             stream.write(json.dumps(what) + "\n")
 
         try:
-            result = run_job(job, progress)
+            result = run(job, progress)
         except Exception as error:
-            import traceback
-
-            traceback.print_exc()  # into the log, which the parent keeps when a run fails
+            traceback.print_exc()
             result = {"error": one_line(error)}
         Path(job["result"]).write_text(json.dumps(result), encoding="utf-8")
     sys.stdout.flush()
@@ -211,4 +222,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    serve(sys.argv[1], run_job)

@@ -34,7 +34,8 @@ SETTINGS = {
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
 }
-# Lines of a failed engine's log that go with the error when it died without a word.
+ENGINE = "vllm_ascend.batch_invariant.check.engine"
+# The end of a dead engine's log in which its last words are looked for.
 LOG_TAIL_BYTES = 2000
 
 
@@ -111,34 +112,29 @@ def _died(returncode: int, log: Path) -> str:
     return f"the engine {how}: {last}"
 
 
-def run_engine(
+def run_program(
+    module: str,
     configuration: Configuration,
-    workload: Workload,
-    cache_bytes_per_token: int | None,
+    job: Mapping[str, Any],
     progress: Callable[[str, int], None],
-) -> EngineResult:
-    """Runs the workload under the configuration; calls `progress(phase, requests done)`.
+) -> Mapping[str, Any]:
+    """Runs `module`, which serves `job` (see `engine.serve`); returns its result document.
 
-    Raises EngineFailure in one line where the engine does not start or dies. The engine is killed
-    when this function is left, also by KeyboardInterrupt, and by the kernel when this process ends.
+    Calls `progress(phase, requests done)`. Raises EngineFailure in one line where the program does
+    not start, dies or reports an error. It is killed when this function is left, also by
+    KeyboardInterrupt, and by the kernel when this process ends.
     """
     with tempfile.TemporaryDirectory(prefix="vllm-ascend-check-") as scratch:
         job_file, result_file = Path(scratch, "job.json"), Path(scratch, "result.json")
         log_file = Path(scratch, "log")
         read_end, write_end = os.pipe()
         try:
-            job = {
-                "configuration": asdict(configuration),
-                "workload": workload.as_json(),
-                "cache_bytes_per_token": cache_bytes_per_token,
-                "result": str(result_file),
-                "progress": write_end,
-                "parent": os.getpid(),
-            }
-            job_file.write_text(json.dumps(job), encoding="utf-8")
+            places = {"result": str(result_file), "progress": write_end, "parent": os.getpid()}
+            document = {**job, "configuration": asdict(configuration), **places}
+            job_file.write_text(json.dumps(document), encoding="utf-8")
             with log_file.open("wb") as log:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "vllm_ascend.batch_invariant.check.engine", job_file],
+                    [sys.executable, "-m", module, str(job_file)],
                     env=engine_environment(configuration, os.environ),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -162,7 +158,19 @@ def run_engine(
                 process.wait()
         if not result_file.is_file():
             raise EngineFailure(f"{configuration.label()}: {_died(returncode, log_file)}")
-        document = json.loads(result_file.read_text(encoding="utf-8"))
-        if "error" in document:
-            raise EngineFailure(f"{configuration.label()}: {document['error']}")
-        return parse_result(configuration, document)
+        result: dict[str, Any] = json.loads(result_file.read_text(encoding="utf-8"))
+        if "error" in result:
+            raise EngineFailure(f"{configuration.label()}: {result['error']}")
+        return result
+
+
+def run_engine(
+    configuration: Configuration,
+    workload: Workload,
+    cache_bytes_per_token: int | None,
+    progress: Callable[[str, int], None],
+) -> EngineResult:
+    """Runs the workload under the configuration; for the rest see `run_program`."""
+    job = {"workload": workload.as_json(), "cache_bytes_per_token": cache_bytes_per_token}
+    document = run_program(ENGINE, configuration, job, progress)
+    return parse_result(configuration, document)
