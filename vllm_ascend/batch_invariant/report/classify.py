@@ -93,6 +93,11 @@ def _independent(call: Call) -> Finding | None:
     return None
 
 
+def made_of_calls(operator: str, overrides: Mapping[str, Sequence[str]]) -> bool:
+    """Whether `judge` needs the calls that this operator's kernel makes, composite or not."""
+    return operator in overrides or operator.split("::")[0] in CONTAINERS
+
+
 def judge(call: Call, overrides: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     """Judges a call and, where it is made of others, those.
 
@@ -113,7 +118,7 @@ def judge(call: Call, overrides: Mapping[str, Sequence[str]]) -> Iterator[Findin
             for inner in call.calls:
                 yield from judge(inner, overrides)
             return
-    if namespace in CONTAINERS:
+    if call.composite or namespace in CONTAINERS:
         yield Finding(call.operator, CONTAINER, (), CLASSES[CONTAINER])
         for inner in call.calls:
             yield from judge(inner, overrides)

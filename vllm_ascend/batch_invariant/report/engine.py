@@ -15,7 +15,7 @@ from typing import Any
 from ..check.configuration import Configuration
 from ..check.engine import describe_engine, run_batch, serve, start_engine
 from ..check.workload import Batch, Workload
-from .classify import Finding, judge
+from .classify import Finding, judge, made_of_calls
 from .trace import Call, OperatorTrace
 
 # Phases: the forward pass by what its step holds, the sampler, and what lies around both.
@@ -71,7 +71,9 @@ def run_job(job: Mapping[str, Any], progress: Callable[..., None]) -> dict[str, 
         operators.update(inner.operator for inner in call.below())
         counts.update((finding, phase) for finding in judge(call, overrides))
 
-    trace = OperatorTrace(job["device_key"], consume)
+    trace = OperatorTrace(
+        job["device_key"], lambda operator: made_of_calls(operator, overrides), consume
+    )
     batches = [*(Batch((name,), (0,)) for name in requests), *sum(workload.batches.values(), ())]
 
     def run_all(phase: str) -> None:
