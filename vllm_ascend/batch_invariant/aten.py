@@ -7,6 +7,7 @@ that everything else in the process works as it did.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
@@ -184,7 +185,10 @@ def _install(target: str, compute: Callable[..., torch.Tensor]) -> None:
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         return compute(partial(stock.call_boxed, keys), *args, **kwargs)
 
-    _library().impl(target.removeprefix("aten::"), kernel, DISPATCH_KEY, with_keyset=True)
+    with warnings.catch_warnings():
+        # That a kernel is replaced is the point.
+        warnings.filterwarnings("ignore", message=".*[Oo]verrid", category=UserWarning)
+        _library().impl(target.removeprefix("aten::"), kernel, DISPATCH_KEY, with_keyset=True)
 
 
 _SPLIT = "its kernel and its order of summation change with the number of rows and of threads"
