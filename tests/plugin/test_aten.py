@@ -27,7 +27,7 @@ PRELUDE = """
 
 
 def test_every_call_gives_what_it_gave_before(run_python: RunPython) -> None:
-    """Types and forms that our operators do not take go to PyTorch's kernel, and others are close."""
+    """What our operators do not take goes to PyTorch's kernel; the rest is close to it."""
     run_python(
         PRELUDE
         + """
