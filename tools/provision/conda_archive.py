@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import tarfile
 import zipfile
 from collections.abc import Iterable, Sequence
@@ -185,3 +186,52 @@ def read_index(package: Path) -> dict[str, Any]:
                     record: dict[str, Any] = json.loads(file.read())
                     return record
     raise ValueError(f"{package} has no info/index.json")
+
+
+def seal(package: Path) -> None:
+    """Make a built package's bytes a function of what was built.
+
+    Two builds of the same sources differ in the time in ``info/index.json``, which becomes that of
+    EPOCH, and in the channels' local paths in ``info/about.json``, which go. The payload is kept as
+    it is, compressed.
+    """
+    name = f"info-{package.stem}.tar.zst"
+    partial = package.with_name(f".{package.name}.{os.getpid()}.partial")
+    try:
+        with (
+            zipfile.ZipFile(package) as old,
+            zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as new,
+        ):
+            for member in sorted(old.namelist()):
+                with new.open(zipfile.ZipInfo(member, _ZIP_EPOCH), "w", force_zip64=True) as file:
+                    if member == name:
+                        _seal_info(old.read(member), cast(BinaryIO, file))
+                    else:
+                        with old.open(member) as source:
+                            shutil.copyfileobj(source, file, 1 << 20)
+        partial.replace(package)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _seal_info(data: bytes, target: BinaryIO) -> None:
+    entries = []
+    with (
+        zstandard.ZstdDecompressor().stream_reader(data) as stream,
+        tarfile.open(fileobj=stream, mode="r|") as tar,
+    ):
+        for member in tar:
+            file = tar.extractfile(member) if member.isfile() else None
+            if file is None:
+                continue
+            content = file.read()
+            if member.name == "info/index.json":
+                content = _json(json.loads(content) | {"timestamp": EPOCH * 1000})
+            elif member.name == "info/about.json":
+                about = json.loads(content)
+                about.pop("channels", None)
+                content = _json(about)
+            entries.append(Entry(member.name, content, bool(member.mode & 0o111)))
+    with _Tar(target, 0) as out:
+        for entry in sorted(entries, key=lambda entry: entry.path):
+            out.add(entry)

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from pathlib import Path
+
+import zstandard
 
 from provision.conda_archive import read_index
 from provision.standin import native_subdir
@@ -23,7 +26,13 @@ def write(channel: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         found = {}
         for path in sorted(folder.glob("*.conda")):
-            found[path.name] = read_index(path) | {
+            try:
+                index = read_index(path)
+            except (OSError, ValueError, zipfile.BadZipFile, zstandard.ZstdError):
+                # Half a package, or a damaged one: it is made anew.
+                path.unlink()
+                continue
+            found[path.name] = index | {
                 "sha256": file_sha256(path),
                 "size": path.stat().st_size,
             }

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rattler import MatchSpec, RepoDataRecord, VirtualPackage, solve
+from rattler import RepoDataRecord, VirtualPackage, solve
 from rattler.install import install
 from rattler.shell import ActivationVariables, Shell, activate
 
@@ -127,7 +127,6 @@ def install_into(
                 cache_dir=cache,
                 # Text files get the path they will be read under, not the one they are made under.
                 alternative_target_prefix=prefix,
-                requested_specs=[MatchSpec(spec) for spec in specs],
                 execute_link_scripts=False,
                 show_progress=False,
             )
@@ -135,8 +134,9 @@ def install_into(
     except Exception as error:
         shutil.rmtree(new, ignore_errors=True)
         raise PrefixError(f"installing into {prefix} failed: {error}") from error
-    # Standard conda tools take a folder with this file for an environment.
-    (new / "conda-meta" / "history").touch()
+    # conda takes a folder with this file for an environment, and reads what was asked for.
+    history = f"==> 2020-01-01 00:00:00 <==\n# update specs: {list(specs)!r}\n"
+    (new / "conda-meta" / "history").write_text(history, encoding="utf-8")
     stamp = {"packages": [asdict(item) for item in wanted]}
     (new / STAMP).write_text(json.dumps(stamp, indent=1) + "\n", encoding="utf-8")
     _put_in_place(new, prefix)

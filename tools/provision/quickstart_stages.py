@@ -22,6 +22,7 @@ from provision import (
     conda_index,
     download,
     lockfile,
+    package_tests,
     prefix,
     recipes,
     relock,
@@ -54,6 +55,7 @@ EXPECTED = (
     download.DownloadError,
     InterpreterError,
     lockfile.LockError,
+    package_tests.PackageTestError,
     PreflightError,
     prefix.PrefixError,
     recipes.RecipeError,
@@ -144,19 +146,45 @@ def build_recipes(
             needs=[done[need] for need in recipes.NEEDS[name]],
             logs=state.logs,
             environment=child,
+            running=running,
             progress=progress,
         )
 
+    running: set[int] = set()
     built: dict[str, Built] = {}
     with ThreadPoolExecutor(1) as pool:
         vllm = pool.submit(make, "vllm", [third_party], {})
-        for name in recipes.STAGES:
-            if name == "vllm":
-                built[name] = vllm.result()
-            else:
-                built[name] = make(name, [stages, third_party], built)
-            conda_index.write(state.stages)
+        try:
+            for name in recipes.STAGES:
+                if name == "vllm":
+                    built[name] = vllm.result()
+                else:
+                    built[name] = make(name, [stages, third_party], built)
+                conda_index.write(state.stages)
+        except BaseException:
+            # Else leaving the pool would wait for the other build's end.
+            recipes.end_groups(running)
+            raise
     return list(built.values())
+
+
+def test_packages(
+    built: Sequence[Built],
+    state: State,
+    target: Path,
+    environment: Mapping[str, str],
+    progress: Progress,
+) -> None:
+    """Run the tests that our packages carry, unless these passed in this very prefix before."""
+    passed = target / "conda-meta" / "batch-invariant-tested"
+    if passed.exists():
+        progress("tests", "the packages' own tests passed in this prefix before")
+        return
+    for item in built:
+        archive = state.stages / item.subdir / item.file
+        count = package_tests.run(archive, target, environment)
+        progress("tests", f"{item.name}: {count} passed")
+    passed.touch()
 
 
 def run_in(environment: Mapping[str, str], step: str, script: str, *arguments: str) -> None:
@@ -257,7 +285,7 @@ def run(options: Options) -> int:
                 identity = standin.identity(made)
         with timing.step("recipes"):
             tools = dict(os.environ)
-            build_recipes(state, third_party, identity, tools, progress)
+            built = build_recipes(state, third_party, identity, tools, progress)
         with timing.step("prefix"):
             specs = [PACKAGE, f"ascend-soc * {SOC}"]
             records = prefix.solve_for([state.stages.as_uri(), third_party], specs)
@@ -267,11 +295,13 @@ def run(options: Options) -> int:
                     lambda: progress("prefix", f"{waiting}{target}"),
                 )
             )
-            changed = prefix.install_into(records, specs, target, state.cache)
+            changed = prefix.install_into(records, specs, target, state.packages)
             verb = "installed into" if changed else "unchanged in"
             progress("prefix", f"{len(records)} packages {verb} {target}")
         packages = prefix.described(records)
         inside = prefix.activated(target, environment)
+        with timing.step("packages' tests"):
+            test_packages(built, state, target, inside, progress)
         with timing.step("quick check"):
             progress("quick", "the guide's quick check")
             run_in(inside, "quick check", QUICK_CHECK)

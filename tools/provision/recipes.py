@@ -27,6 +27,7 @@ from rattler_build import (
     VariantConfig,
 )
 
+from provision import conda_archive
 from provision.progress import Progress
 from provision.standin import Built, native_subdir
 from provision.state import file_sha256
@@ -48,7 +49,7 @@ COMPRESSION = "conda:1"
 
 
 class RecipeError(RuntimeError):
-    """A recipe did not build, or its package's tests failed; one line says where to read on."""
+    """A recipe did not build; one line says where to read on."""
 
 
 def render(tree: Path, name: str, subdir: str) -> list[RenderedVariant]:
@@ -172,10 +173,11 @@ class _Log:
 def build_here(
     tree: Path, name: str, soc: str, output: Path, channels: Sequence[str], log: Path
 ) -> None:
-    """Build and test one recipe in this process; the package lands in ``output/<subdir>``."""
+    """Build one recipe in this process; the package lands in ``output/<subdir>``."""
     variant = variant_for(tree, name, soc, native_subdir())
-    # Testing in place costs seconds and finds a package that doesn't work before it is used.
-    tools = ToolConfiguration(test_strategy="native", use_zstd=False, use_bz2=False)
+    # Not tested here: each test would take a copy of torch and all that goes with it. The packages'
+    # tests run in the prefix that they were built for, see provision.package_tests.
+    tools = ToolConfiguration(test_strategy="skip", use_zstd=False, use_bz2=False)
     variant.run_build(
         tool_config=tools,
         output_dir=output,
@@ -183,7 +185,11 @@ def build_here(
         progress_callback=_Log(log),
         no_build_id=True,
         package_format=COMPRESSION,
+        # Rendered, a recipe names the paths of the build.
+        no_include_recipe=True,
     )
+    for package in output.glob("*/*.conda"):
+        conda_archive.seal(package)
 
 
 def build(
@@ -197,12 +203,14 @@ def build(
     needs: Sequence[Built],
     logs: Path,
     environment: dict[str, str],
+    running: set[int],
     progress: Progress,
 ) -> Built:
-    """The package of one recipe in the channel ``stages``: built, tested, or reused.
+    """The package of one recipe in the channel ``stages``: built, or reused.
 
     The build runs in a process of its own: it may crash without taking the caller along, and two
-    can run at once. The caller writes the channel's index.
+    can run at once; ``running`` holds its process group while it does. The caller writes the
+    channel's index.
     """
     variant = variant_for(tree, name, soc, native_subdir())
     inputs = inputs_digest(tree, name, variant, needs, identity)
@@ -217,7 +225,7 @@ def build(
     log = logs / f"{name}.log"
     command = [sys.executable, "-m", "provision.recipes", str(tree), name, soc, str(scratch)]
     command += [str(log), *channels]
-    code, output = _run_group(command, environment)
+    code, output = _run_group(command, environment, running)
     found = sorted(scratch.glob("*/*.conda"))
     if code or len(found) != 1:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -247,11 +255,20 @@ def build(
         size=target.stat().st_size,
     )
     _write_stamp(stages, name, Stamp(inputs, asdict(built)))
-    progress("recipes", f"{name}: built and tested in {time.monotonic() - started:.0f} s")
+    progress("recipes", f"{name}: built in {time.monotonic() - started:.0f} s")
     return built
 
 
-def _run_group(command: Sequence[str], environment: dict[str, str]) -> tuple[int, bytes]:
+def end_groups(running: set[int]) -> None:
+    """End the process groups of builds under way."""
+    for group in list(running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+
+
+def _run_group(
+    command: Sequence[str], environment: dict[str, str], running: set[int]
+) -> tuple[int, bytes]:
     """Run a command in a process group of its own, none of which outlives this call."""
     with subprocess.Popen(
         command,
@@ -261,11 +278,12 @@ def _run_group(command: Sequence[str], environment: dict[str, str]) -> tuple[int
         stderr=subprocess.STDOUT,
         start_new_session=True,
     ) as process:
+        running.add(process.pid)
         try:
             output, _ = process.communicate()
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            end_groups({process.pid})
+            running.discard(process.pid)
     return process.returncode, output
 
 

@@ -43,8 +43,13 @@ class State:
 
     @property
     def cache(self) -> Path:
-        """Unpacked packages; prefixes on the same file system hold hard links to them."""
+        """The solver's cache, for building recipes and for installing."""
         return self.root / "cache"
+
+    @property
+    def packages(self) -> Path:
+        """Unpacked packages; prefixes on the same file system hold hard links to them."""
+        return self.cache / "pkgs"
 
     @property
     def lock(self) -> Path:
