@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts the SoC table, which has one source in the tree's root, into the package `vllm_ascend`."""
 
+import tempfile
 from pathlib import Path
 
 from setuptools import setup
@@ -38,4 +39,10 @@ class SourcesWithTable(sdist):  # type: ignore[misc]
         self.filelist.append(TABLE)
 
 
-setup(cmdclass={"build_py": BuildWithTable, "sdist": SourcesWithTable})
+# Nothing is built in the source tree: it may be read-only, and a module that was deleted there
+# would live on in `build/lib` and come back with the next wheel.
+with tempfile.TemporaryDirectory(prefix="vllm-ascend-") as scratch:
+    setup(
+        cmdclass={"build_py": BuildWithTable, "sdist": SourcesWithTable},
+        options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}},
+    )

@@ -145,11 +145,13 @@ def test_wheel_carries_the_table(tmp_path: Path) -> None:
     for name in ("setup.py", "pyproject.toml", "soc.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     shutil.copytree(ROOT / "vllm_ascend", tree / "vllm_ascend")
+    before = sorted(path.name for path in tree.iterdir())
     build = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps"]
     done = subprocess.run(
         [*build, "--no-index", "--wheel-dir", tmp_path, tree], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(path.name for path in tree.iterdir()) == before, "wrote into the source tree"
     (wheel,) = tmp_path.glob("vllm_ascend-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
