@@ -105,6 +105,24 @@ inline Words words_across(const bf16 *p, int64_t stride, int64_t left, int colum
   return Words::interleave(p, left > 1 ? p + stride : nullptr, columns);
 }
 
+// The last, incomplete squares of sixteen columns by sixteen words, zeros where nothing is present.
+template <typename Element>
+void pack_corner(const Element *corner, int64_t stride, int64_t columns, int64_t run, uint32_t *to,
+                 int64_t width, int64_t rows) {
+  Words x[16];
+  for (int64_t i = 0; i < 16; ++i)
+    x[i] = i < columns ? Words::load_run(corner + i * stride, run) : Words::zero();
+  transpose(x);
+  for (int64_t i = 0; i < 16 && i < rows; ++i) x[i].store(to + i * width);
+}
+
+// Rows of a plain weight lie far apart, often by a power of two, and are read in short runs: the
+// hardware does not foresee them, and they share sets of L1. They are fetched into L2, this many
+// squares, or this many words of a row-major matrix, ahead.
+constexpr int kIntoL2 = 2;  // the locality argument of __builtin_prefetch
+constexpr int64_t kAheadSquares = 8;
+constexpr int64_t kAheadWords = 16;
+
 // Words [w0, w0 + count) of columns n0 .. of b [k, n], as [count][width], zeros beyond n and k.
 template <typename Form>
 void pack_block(const Matrix &b, int64_t k, int64_t n, int64_t n0, int64_t w0, int64_t count,
@@ -121,19 +139,27 @@ void pack_block(const Matrix &b, int64_t k, int64_t n, int64_t n0, int64_t w0, i
       const Element *column = from + j * b.col_stride;
       const int64_t present = columns - j < 16 ? columns - j : 16;
       for (int64_t w = 0; w < count; w += 16) {
-        Words x[16];
+        const Element *corner = column + w * kStep;
+        for (int64_t i = 0; i < present; ++i)
+          __builtin_prefetch(corner + i * b.col_stride + kAheadSquares * 16 * kStep, 0, kIntoL2);
         const int64_t run = left - w * kStep;
-        for (int i = 0; i < 16; ++i)
-          x[i] = i < present ? Words::load_run(column + i * b.col_stride + w * kStep, run)
-                             : Words::zero();
-        transpose(x);
-        const int64_t rows = count - w < 16 ? count - w : 16;
-        for (int64_t i = 0; i < rows; ++i) x[i].store(to + (w + i) * width + j);
+        uint32_t *square = to + w * width + j;
+        if (present == 16 && run >= 16 * kStep && count - w >= 16) {
+          Words x[16];
+          for (int i = 0; i < 16; ++i)
+            x[i] = Words::load_run(corner + i * b.col_stride, 16 * kStep);
+          transpose(x);
+          for (int i = 0; i < 16; ++i) x[i].store(square + i * width);
+        } else {
+          pack_corner(corner, b.col_stride, present, run, square, width, count - w);
+        }
       }
     }
   } else if (b.col_stride == 1) {
     for (int64_t w = 0; w < count; ++w)
       for (int64_t j = 0; j < width; j += 16) {
+        for (int64_t i = 0; i < kStep; ++i)
+          __builtin_prefetch(from + ((w + kAheadWords) * kStep + i) * b.row_stride + j, 0, kIntoL2);
         const int present = static_cast<int>(columns - j < 16 ? columns - j : 16);
         words_across(from + w * kStep * b.row_stride + j, b.row_stride, left - w * kStep, present)
             .store(to + w * width + j);
@@ -174,10 +200,12 @@ struct Finish {
 constexpr int kVectors = BI_ISA_LEVEL >= 1 ? kPanel / 16 : 1;
 
 // R rows by V vectors of columns, over `count` words of a block of B with rows of `width` words.
-// `sums` is [R][V*16].
+// `sums` is [R][V*16]. Meanwhile two cache lines a word are fetched from `ahead` on, in steps of
+// `ahead_step` bytes (0: nothing new).
 template <typename Form, int R, int V>
 void micro(int64_t count, const typename Form::Packed *a, const uint32_t *b, int64_t width,
-           float *sums, bool first, const Finish<typename Form::Element> *finish) {
+           float *sums, bool first, const Finish<typename Form::Element> *finish, const char *ahead,
+           int64_t ahead_step) {
   Vec c[R][V];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
@@ -187,6 +215,9 @@ void micro(int64_t count, const typename Form::Packed *a, const uint32_t *b, int
     Words x[V];
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) x[v] = Words::load(b + v * 16);
+    __builtin_prefetch(ahead, 0, kIntoL2);
+    __builtin_prefetch(ahead + 64, 0, kIntoL2);
+    ahead += ahead_step;
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const typename Form::Broadcast y(a[r]);
@@ -223,7 +254,7 @@ void micro(int64_t count, const typename Form::Packed *a, const uint32_t *b, int
 
 template <typename Form>
 using Micro = void (*)(int64_t, const typename Form::Packed *, const uint32_t *, int64_t, float *,
-                       bool, const Finish<typename Form::Element> *);
+                       bool, const Finish<typename Form::Element> *, const char *, int64_t);
 
 template <typename Form, int V>
 Micro<Form> micro_of_rows(int64_t rows) {
@@ -274,6 +305,15 @@ void multiply(const Tile &t, float *sums, uint32_t *block) {
     for (int64_t i = t.first_block; i < t.last_block; ++i) {
       const int64_t r0 = row_block_start(t.rows, i);
       const int64_t height = row_block_start(t.rows, i + 1) - r0;
+      // While B's block is used again and again, memory is idle: the first two row blocks fetch the
+      // panel's next block, two of its four lines a word each. A single row block streams B, which
+      // the hardware sees coming.
+      const char *ahead = reinterpret_cast<const char *>(b);
+      int64_t ahead_step = 0;
+      if (t.packed_b != nullptr && t.last_block - t.first_block > 1 && i < t.first_block + 2) {
+        ahead += (count * width * 4) + (i - t.first_block) * count * 128;
+        ahead_step = 128;
+      }
       for (int64_t j = 0; j < width; j += kVectors * 16) {
         const int64_t vectors = (width - j) / 16 < kVectors ? (width - j) / 16 : kVectors;
         finish.bias = t.bias == nullptr ? nullptr : t.bias + t.n0 + j;
@@ -281,7 +321,7 @@ void multiply(const Tile &t, float *sums, uint32_t *block) {
         finish.columns = static_cast<int>(columns - j);
         micro_of<Form>(height, vectors)(count, a + r0 * count, b + j, width,
                                         sums + (r0 - top) * width + height * j, w0 == 0,
-                                        last ? &finish : nullptr);
+                                        last ? &finish : nullptr, ahead, ahead_step);
       }
     }
     w0 += kBlock;
