@@ -225,7 +225,7 @@ install() {
   )
   trap '' HUP INT TERM # the few steps that remain are not to be cut in two
   ln -s "$chosen" "$vendors/.$vendor.link" 2>/dev/null || die "cannot write to $vendors: is it full?"
-  mv -fT -- "$vendors/.$vendor.link" "$place" || die "cannot put $place in its place"
+  mv -fT -- "$vendors/.$vendor.link" "$place" 2>/dev/null || die "cannot put $place in its place"
   unfinished=
   existing=
   [ -z "$current" ] || rm -rf -- "${vendors:?}/$current" 2>/dev/null || :
