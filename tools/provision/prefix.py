@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -141,6 +141,20 @@ def install_into(
     (new / STAMP).write_text(json.dumps(stamp, indent=1) + "\n", encoding="utf-8")
     _put_in_place(new, prefix)
     return True
+
+
+def prune(cache: Path, kept: Collection[str]) -> None:
+    """Remove unpacked packages whose file name's stem is not in ``kept``.
+
+    A prefix keeps its own links to the files. The caller holds the cache alone.
+    """
+    for path in cache.glob("*") if cache.is_dir() else ():
+        if path.name.removesuffix(".lock") in kept:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def activated(prefix: Path, environment: Mapping[str, str]) -> dict[str, str]:

@@ -265,7 +265,9 @@ def run(options: Options) -> int:
     # A prefix is what it holds: not what the user's home or another environment adds.
     for name in ("PYTHONPATH", "PYTHONHOME", "CONDA_PREFIX", "VIRTUAL_ENV"):
         environment.pop(name, None)
-    environment |= {"PYTHONNOUSERSITE": "1"}
+    tools = str(state.tools / "bin")
+    path = [folder for folder in environment["PATH"].split(os.pathsep) if folder != tools]
+    environment |= {"PYTHONNOUSERSITE": "1", "PATH": os.pathsep.join(path)}
     with contextlib.ExitStack() as held:
         waiting = "waiting for another run that uses "
         held.enter_context(
@@ -280,12 +282,11 @@ def run(options: Options) -> int:
                 third_party, identity = choice, choice
             else:
                 check_machine(platform.system(), platform.machine())
-                made, _ = make_standin(state, environment, progress)
+                made, _ = make_standin(state, os.environ, progress)
                 third_party = state.standin.as_uri()
                 identity = standin.identity(made)
         with timing.step("recipes"):
-            tools = dict(os.environ)
-            built = build_recipes(state, third_party, identity, tools, progress)
+            built = build_recipes(state, third_party, identity, os.environ, progress)
         with timing.step("prefix"):
             specs = [PACKAGE, f"ascend-soc * {SOC}"]
             records = prefix.solve_for([state.stages.as_uri(), third_party], specs)
@@ -295,6 +296,8 @@ def run(options: Options) -> int:
                     lambda: progress("prefix", f"{waiting}{target}"),
                 )
             )
+            if choice == "standin":
+                prefix.prune(state.packages, {Path(item.file).stem for item in (*made, *built)})
             changed = prefix.install_into(records, specs, target, state.packages)
             verb = "installed into" if changed else "unchanged in"
             progress("prefix", f"{len(records)} packages {verb} {target}")

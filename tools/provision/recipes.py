@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ NEEDS = {
 DOWNLOADS = "BI_DOWNLOADS"
 # vLLM is 0.5 GB unpacked and the package stays on this machine: see conda_archive.LEVEL.
 COMPRESSION = "conda:1"
+# How often a build under way is told of.
+_BEAT_SECONDS = 20.0
 
 
 class RecipeError(RuntimeError):
@@ -225,7 +227,9 @@ def build(
     log = logs / f"{name}.log"
     command = [sys.executable, "-m", "provision.recipes", str(tree), name, soc, str(scratch)]
     command += [str(log), *channels]
-    code, output = _run_group(command, environment, running)
+    code, output = _run_group(
+        command, environment, running, lambda: progress("recipes", f"{name}: {_last_line(log)}")
+    )
     found = sorted(scratch.glob("*/*.conda"))
     if code or len(found) != 1:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -267,9 +271,15 @@ def end_groups(running: set[int]) -> None:
 
 
 def _run_group(
-    command: Sequence[str], environment: dict[str, str], running: set[int]
+    command: Sequence[str],
+    environment: dict[str, str],
+    running: set[int],
+    beat: Callable[[], None],
 ) -> tuple[int, bytes]:
-    """Run a command in a process group of its own, none of which outlives this call."""
+    """Run a command in a process group of its own, none of which outlives this call.
+
+    ``beat`` is called every _BEAT_SECONDS meanwhile.
+    """
     with subprocess.Popen(
         command,
         env=environment,
@@ -280,7 +290,12 @@ def _run_group(
     ) as process:
         running.add(process.pid)
         try:
-            output, _ = process.communicate()
+            while True:
+                try:
+                    output, _ = process.communicate(timeout=_BEAT_SECONDS)
+                    break
+                except subprocess.TimeoutExpired:
+                    beat()
         finally:
             end_groups({process.pid})
             running.discard(process.pid)
@@ -298,6 +313,15 @@ def _die_with_parent() -> None:
 
     if os.getpgrp() == os.getpid():
         threading.Thread(target=watch, daemon=True).start()
+
+
+def _last_line(log: Path) -> str:
+    """What a build printed last, to show that it goes on."""
+    try:
+        lines = log.read_text("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        lines = []
+    return next((line.strip()[:90] for line in reversed(lines) if line.strip()), "starting")
 
 
 def _reason(log: Path) -> str:
