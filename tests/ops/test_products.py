@@ -144,6 +144,14 @@ def test_stock_torch_is_not_invariant_on_such_inputs(dtype: torch.dtype) -> None
     assert differs
 
 
+def test_the_comparison_notices_stock_torch() -> None:
+    """The very check the operators pass above fails on torch's own product."""
+    trial = Trial(9, "padded", (1, 2))
+    a, b = trial.values(256, 512, dtype=torch.float32), trial.values(512, 64, dtype=torch.float32)
+    with pytest.raises(AssertionError, match="elements differ"):
+        assert_rows_are_independent(lambda x: [torch.mm(x, b)], [a], trial)
+
+
 def test_another_order_of_the_sum_gives_other_bits() -> None:
     """Nor are the bits equal because every order would give them."""
     trial = Trial(8, "padded", (1, 1))
