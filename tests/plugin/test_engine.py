@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine: bits of a request alone, in batches, on one and two threads; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import RunPython
+
+pytestmark = pytest.mark.vllm
+
+# Greedy and seeded requests of mixed lengths, with top-k, top-p, penalties, prompt logprobs and
+# different numbers of logprobs, so that neighbours differ in all of it.
+GENERATE = """
+    import json, random, struct, sys
+    from vllm import LLM, SamplingParams
+
+    def requests(count):
+        numbers = random.Random(1)
+        for i in range(count):
+            prompt = [numbers.randrange(3, 900) for _ in range(numbers.randrange(1, 200))]
+            yield {"prompt_token_ids": prompt}, SamplingParams(
+                temperature=0.0 if i % 2 else 0.8,
+                seed=None if i % 2 else 100 + i,
+                top_p=0.7 if i % 4 == 0 else 1.0,
+                top_k=20 if i % 8 == 2 else 0,
+                min_p=0.05 if i % 16 == 6 else 0.0,
+                presence_penalty=0.5 if i % 5 == 0 else 0.0,
+                logprobs=(2, 5, 9)[i % 3],
+                prompt_logprobs=1 if i % 7 == 0 else None,
+                max_tokens=12,
+                ignore_eos=True,
+                detokenize=False,
+            )
+
+    def chosen(positions):
+        return [
+            [(token, struct.pack("d", entry.logprob).hex(), entry.rank)
+             for token, entry in position.items()]
+            for position in positions or () if position
+        ]
+
+    def main():
+        model, dtype, batches = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+        engine = LLM(
+            model, dtype=dtype, max_model_len=512, max_num_seqs=64, block_size=128,
+            skip_tokenizer_init=True, enable_prefix_caching=False, enable_chunked_prefill=False,
+            **json.loads(sys.argv[4]),
+        )
+        items = list(enumerate(requests(32)))
+        found = {}
+        for size in batches:
+            random.Random(size).shuffle(items)
+            results = {}
+            for start in range(0, len(items), size):
+                part = items[start : start + size]
+                outputs = engine.generate(
+                    [prompt for _, (prompt, _) in part], [wish for _, (_, wish) in part],
+                    use_tqdm=False,
+                )
+                for (index, _), output in zip(part, outputs):
+                    completion = output.outputs[0]
+                    results[index] = [
+                        list(completion.token_ids),
+                        chosen(completion.logprobs),
+                        chosen(output.prompt_logprobs),
+                    ]
+            found[size] = [results[index] for index in range(len(items))]
+        print("RESULTS" + json.dumps(found))
+
+    if __name__ == "__main__":
+        main()
+"""
+
+IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+def generate(
+    run_python: RunPython,
+    model: Path,
+    dtype: str,
+    batches: list[int],
+    variables: dict[str, str],
+    options: str = "{}",
+) -> dict[str, list[object]]:
+    done = run_python(
+        GENERATE, str(model), dtype, json.dumps(batches), options, **IN_PROCESS | variables
+    )
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULTS"))
+    found: dict[str, list[object]] = json.loads(line.removeprefix("RESULTS"))
+    return found
+
+
+def differing(a: list[object], b: list[object]) -> int:
+    return sum(x != y for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("kind", ["dense_model", "moe_model"])
+def test_a_request_has_its_bits_in_any_batch_on_any_number_of_threads(
+    run_python: RunPython, request: pytest.FixtureRequest, kind: str, dtype: str
+) -> None:
+    model = request.getfixturevalue(kind)
+    mode = {"VLLM_BATCH_INVARIANT": "1"}
+    one = generate(run_python, model, dtype, [1, 8, 32], mode | {"OMP_NUM_THREADS": "1"})
+    two = generate(run_python, model, dtype, [1, 32], mode | {"OMP_NUM_THREADS": "2"})
+    for found in (one["8"], one["32"], two["1"], two["32"]):
+        assert differing(one["1"], found) == 0
+
+
+@pytest.mark.parametrize("kind", ["dense_model", "moe_model"])
+def test_control_stock_vllm_gives_other_bits_in_a_batch(
+    run_python: RunPython, request: pytest.FixtureRequest, kind: str
+) -> None:
+    stock = generate(
+        run_python,
+        request.getfixturevalue(kind),
+        "bfloat16",
+        [1, 32],
+        {"OMP_NUM_THREADS": "1"},
+        # Our worker, which with the mode off only asks for AMX tiles; stock dies without them.
+        '{"enforce_eager": true, "kv_cache_memory_bytes": 134217728,'
+        ' "worker_cls": "vllm_ascend.worker.cpu_worker.AscendCpuWorker"}',
+    )
+    assert differing(stock["1"], stock["32"]) > 0
+
+
+def test_control_the_mode_without_its_linear_layers_gives_other_bits(
+    run_python: RunPython, dense_model: Path
+) -> None:
+    found = generate(
+        run_python,
+        dense_model,
+        "bfloat16",
+        [1, 32],
+        {
+            "VLLM_BATCH_INVARIANT": "1",
+            "VLLM_BATCH_INVARIANT_DISABLE": "vllm::linear",
+            "OMP_NUM_THREADS": "1",
+        },
+    )
+    assert differing(found["1"], found["32"]) > 0
+
+
+def test_the_bits_do_not_depend_on_the_size_of_the_kv_cache(
+    run_python: RunPython, dense_model: Path
+) -> None:
+    """A cache for a few requests only: the others wait, and none is computed a second time."""
+    mode = {"VLLM_BATCH_INVARIANT": "1"}
+    ample = generate(run_python, dense_model, "bfloat16", [32], mode)
+    # Six blocks of the tiny model beside vLLM's own.
+    options = json.dumps({"kv_cache_memory_bytes": 7 * block_bytes(dense_model)})
+    scarce = generate(run_python, dense_model, "bfloat16", [32], mode, options)
+    assert differing(ample["32"], scarce["32"]) == 0
+
+
+def block_bytes(model: Path) -> int:
+    """Bytes of one KV block of 128 tokens in bfloat16, all layers."""
+    config = json.loads((model / "config.json").read_text())
+    per_token = 2 * config["num_key_value_heads"] * config["head_dim"] * 2
+    return int(128 * per_token * config["num_hidden_layers"])
+
+
+OFFLINE = """
+    import sys
+    from vllm import LLM
+    if __name__ == "__main__":
+        LLM(sys.argv[1], skip_tokenizer_init=True, max_model_len=512, **eval(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"enable_prefix_caching": False},
+            "VLLM_BATCH_INVARIANT=1: chunked prefill is on; use --no-enable-chunked-prefill "
+            "(offline: enable_chunked_prefill=False)",
+        ),
+        (
+            {"enable_chunked_prefill": False},
+            "VLLM_BATCH_INVARIANT=1: prefix caching is on; use --no-enable-prefix-caching "
+            "(offline: enable_prefix_caching=False)",
+        ),
+        (
+            {
+                "enable_chunked_prefill": False,
+                "enable_prefix_caching": False,
+                "dtype": "float16",
+            },
+            "VLLM_BATCH_INVARIANT=1: the model runs in float16; use --dtype bfloat16 or "
+            '--dtype float32 (offline: dtype="bfloat16")',
+        ),
+        (
+            {
+                "enable_chunked_prefill": False,
+                "enable_prefix_caching": False,
+                "tensor_parallel_size": 2,
+            },
+            "VLLM_BATCH_INVARIANT=1: tensor parallel size is 2, which is not proven invariant; "
+            "use --tensor-parallel-size 1 (offline: tensor_parallel_size=1)",
+        ),
+        (
+            {
+                "enable_chunked_prefill": False,
+                "enable_prefix_caching": False,
+                "block_size": 64,
+            },
+            "VLLM_BATCH_INVARIANT=1: the KV cache has blocks of 64 tokens; use --block-size 128 "
+            "(offline: block_size=128)",
+        ),
+    ],
+    ids=["chunked-prefill", "prefix-caching", "float16", "tensor-parallel", "block-size"],
+)
+def test_the_engine_does_not_start_with_what_the_mode_cannot_honour(
+    run_python: RunPython, dense_model: Path, options: dict[str, object], message: str
+) -> None:
+    done = run_python(
+        OFFLINE,
+        str(dense_model),
+        repr(options),
+        check=False,
+        VLLM_BATCH_INVARIANT="1",
+        **IN_PROCESS,
+    )
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("bypass", [{"VLLM_TARGET_DEVICE": "cpu"}, {"VLLM_PLUGINS": "another"}])
+def test_the_engine_never_runs_with_the_mode_asked_for_and_another_platform(
+    run_python: RunPython, dense_model: Path, bypass: dict[str, str]
+) -> None:
+    done = run_python(
+        GENERATE,
+        str(dense_model),
+        "bfloat16",
+        "[32]",
+        '{"enforce_eager": true, "kv_cache_memory_bytes": 134217728}',
+        check=False,
+        VLLM_BATCH_INVARIANT="1",
+        **IN_PROCESS | bypass,
+    )
+    assert done.returncode != 0
+    assert "RESULTS" not in done.stdout
+    if "VLLM_TARGET_DEVICE" in bypass:  # then vLLM still loads our second entry point
+        assert "needs the platform of vllm-ascend" in done.stderr

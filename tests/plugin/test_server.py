@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vllm serve` with the guide's flags: the OpenAI client gets the same logprobs in any company."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import engine_environment
+
+pytestmark = pytest.mark.vllm
+
+REQUESTS = 32
+START_SECONDS = 420
+
+
+class Server:
+    """A running `vllm serve`."""
+
+    def __init__(self, model: Path, log: Path) -> None:
+        self.model = str(model)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.log = log
+        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", self.model]
+        # The guide's flags, and where to listen.
+        command += ["--no-enable-chunked-prefill", "--no-enable-prefix-caching"]
+        command += ["--block-size", "128", "--host", "127.0.0.1", "--port", str(self.port)]
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command,
+                env=engine_environment(VLLM_BATCH_INVARIANT="1"),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    def wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                self.get("/health")
+                return
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
+                time.sleep(1)
+        raise AssertionError(f"the server is not up:\n{self.log.read_text()[-4000:]}")
+
+    def running(self) -> int:
+        """Requests that share the current step, by the server's own metrics."""
+        found = re.search(
+            r"^vllm:num_requests_running\{.*\} ([0-9.]+)$", self.get("/metrics"), re.M
+        )
+        assert found, "no vllm:num_requests_running in /metrics"
+        return int(float(found[1]))
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(dense_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = Server(dense_model, tmp_path_factory.mktemp("server") / "log")
+    try:
+        running.wait()
+        yield running
+    finally:
+        running.stop()
+
+
+def complete(server: Server, number: int) -> tuple[Any, ...]:
+    """One completion as the guide asks for it; its text, tokens and logprobs, exactly."""
+    from openai import OpenAI
+
+    client = OpenAI(api_key="EMPTY", base_url=f"http://127.0.0.1:{server.port}/v1")
+    answer = client.completions.create(
+        model=server.model,
+        prompt="The future of AI is" + " very" * number,
+        max_tokens=48,
+        temperature=0.7 if number % 2 == 0 else 0.0,
+        seed=42 + number,
+        logprobs=1 + number % 5,
+        extra_body={"ignore_eos": True},
+    )
+    choice = answer.choices[0]
+    logprobs = choice.logprobs
+    return choice.text, logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs
+
+
+def test_a_request_gets_the_same_logprobs_alone_and_among_31_others(server: Server) -> None:
+    alone = [complete(server, number) for number in range(REQUESTS)]
+    assert len({text for text, *_ in alone}) > REQUESTS // 2, "the prompts should not all agree"
+
+    most_running, finished = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most_running
+        while not finished.is_set():
+            most_running = max(most_running, server.running())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            together = list(pool.map(lambda number: complete(server, number), range(REQUESTS)))
+    finally:
+        finished.set()
+        watcher.join()
+    for number in range(REQUESTS):
+        # Numbers printed in full: as texts they agree only where all bits do.
+        assert repr(together[number]) == repr(alone[number]), f"request {number} differs"
+    # One after the other they would agree too.
+    assert most_running >= REQUESTS // 4
+
+
+def test_the_log_says_what_was_chosen(server: Server) -> None:
+    log = server.log.read_text()
+    assert "Batch-invariant mode: eager execution is chosen" in log
+    assert re.search(r"Batch-invariant mode: \d+ overrides are installed", log)
+    assert re.search(r"Batch-invariant mode: KV cache of \S+ GiB, \d+ blocks of 128 tokens", log)
