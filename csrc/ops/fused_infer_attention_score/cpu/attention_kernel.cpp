@@ -227,8 +227,8 @@ void tile_rows(const AttentionArgs &args, const AttentionTask &task, const T *ba
 }
 
 // Asks for rows [begin, end) of a tile ahead of their use. A position's row is a few hundred bytes
-// far from the next one's, a pattern that hardware does not foresee. Into the second-level cache (2):
-// rows a power of two apart share sets of the first and would drive each other out.
+// far from the next one's, a pattern that hardware does not foresee. Into the second-level cache
+// (2): rows a power of two apart share sets of the first and would drive each other out.
 template <typename T>
 void prefetch_rows(const T *const *rows, int begin, int end, int64_t dims) {
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
