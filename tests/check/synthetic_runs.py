@@ -78,6 +78,11 @@ class SyntheticEngines:
             configuration=configuration,
             alone=alone,
             batches=batches,
+            continued=tuple(
+                (r.name, output(compute(r.name, 1), length)[length // 2 :])
+                for r in workload.requests
+                if r.temperature == 0
+            ),
             steps=steps,
             seconds={"start": 1.0, "alone": 2.0},
             overrides=overrides,

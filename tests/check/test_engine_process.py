@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from vllm_ascend.batch_invariant.check import engine_process
 from vllm_ascend.batch_invariant.check.configuration import Configuration
 from vllm_ascend.batch_invariant.check.engine import one_line
 from vllm_ascend.batch_invariant.check.engine_process import (
@@ -88,7 +89,8 @@ def test_a_result_is_read_and_progress_followed(
 out = os.fdopen(job["progress"], "w")
 out.write(json.dumps({"phase": "alone", "done": 1}) + "\\n")
 json.dump({
-    "runs": {"alone": [["greedy0", ["1 1 1:bf800000"]]], "2": [["greedy0", ["1 1 1:bf800000"]]]},
+    "runs": {"alone": [["greedy0", ["1 1 1:bf800000"]]], "2": [["greedy0", ["1 1 1:bf800000"]]],
+             "continued": []},
     "steps": {"alone": [[[1, 1, 3, 1]]], "2": [[[2, 2, 6, 1]]]},
     "seconds": {"start": 1.5}, "overrides": [{"name": "vllm::linear"}], "operators": None,
     "versions": {"vllm": "0"}, "worker": "w", "dtype": "bfloat16",
@@ -97,7 +99,7 @@ json.dump({
     )
     events: list[tuple[str, int]] = []
     result = run_engine(configuration(), WORKLOAD, None, lambda *event: events.append(event))
-    assert events == [("alone", 1)]
+    assert events[-1] == ("alone", 1)
     assert result.batches[2] == (("greedy0", ("1 1 1:bf800000",)),)
     assert result.steps[2][0][0].requests == 2
     assert result.overrides == ("vllm::linear",)
@@ -120,6 +122,17 @@ def test_a_failed_engine_is_one_line(
     message = str(failed.value)
     assert said in message and "\n" not in message
     assert message.startswith("m bfloat16, 2 threads, mode: ")
+
+
+def test_a_silent_engine_is_shown_to_be_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(engine_process, "HEARTBEAT", 0.05)
+    program(monkeypatch, tmp_path, "time.sleep(1); sys.exit(1)")
+    events: list[tuple[str, int]] = []
+    with pytest.raises(EngineFailure):
+        run_engine(configuration(), WORKLOAD, None, lambda *event: events.append(event))
+    assert len(events) > 3 and set(events) == {("start", 0)}
 
 
 def test_an_interrupted_check_ends_its_engine(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from synthetic_runs import SyntheticEngines, depends_on_the_batch, invariant, op
 from vllm_ascend.batch_invariant.__main__ import main
 from vllm_ascend.batch_invariant.check.command import run
 from vllm_ascend.batch_invariant.check.configuration import Configuration
-from vllm_ascend.batch_invariant.check.engine_process import EngineFailure
+from vllm_ascend.batch_invariant.check.engine_process import EngineFailure, EngineResult
 
 
 @pytest.fixture
@@ -31,15 +32,16 @@ def test_identical_with_a_differing_control_is_0(
     engines = SyntheticEngines()
     assert run(options(model=[model], json=file), engines) == 0
     document = json.loads(file.read_text())
-    # Batches of 2 and 8 at two thread counts, and the runs alone across them: 8 requests each.
-    assert document["comparisons"] == document["identical"] == 5 * 8
+    # Batches of 2 and 8 at two thread counts and the runs alone across them, 8 requests each; the
+    # 4 greedy ones continued at two thread counts.
+    assert document["comparisons"] == document["identical"] == 5 * 8 + 2 * 4
     assert document["control_differs"] is True
     assert document["verdict"] == "identical" and document["exit_code"] == 0
     assert [c.subject for c in engines.started] == ["mode", "mode", "stock"]
     assert document["operators"] == {"isa": "portable"}
     assert document["configurations"][0]["steps"]["8"]["requests_in_a_step"] == {"8": 6}
     printed = capsys.readouterr()
-    assert "check: identical: 40 of 40" in printed.out
+    assert "check: identical: 48 of 48" in printed.out
     assert "stock, 1 thread: 8 of 8 differ" in printed.out
     assert "[3/3]" in printed.err
 
@@ -51,9 +53,24 @@ def test_a_difference_is_1_and_is_named(
     engines = SyntheticEngines(subject=depends_on_the_batch)
     assert run(options(model=[model], json=file), engines) == 1
     document = json.loads(file.read_text())
-    assert document["identical"] == 8 and document["comparisons"] == 40
+    assert document["identical"] == 16 and document["comparisons"] == 48
     assert "batch of 2, 1 thread: " in document["configurations"][0]["first_difference"]
-    assert "16 of 16 differ, first batch of 2, 1 thread: " in capsys.readouterr().out
+    assert "16 of 20 differ, first batch of 2, 1 thread: " in capsys.readouterr().out
+
+
+def test_a_difference_between_prefill_and_decode_is_1(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engines = SyntheticEngines()
+
+    def start(*arguments: object) -> EngineResult:
+        result = engines(*arguments)  # type: ignore[arg-type]
+        name, (first, *rest) = result.continued[0]
+        changed = first.replace("bf", "3f")
+        return replace(result, continued=((name, (changed, *rest)), *result.continued[1:]))
+
+    assert run(options(model=[model], threads="1"), start) == 1  # type: ignore[arg-type]
+    assert "first continued, 1 thread: greedy0, token 0: " in capsys.readouterr().out
 
 
 def test_a_difference_between_thread_counts_is_1(model: str) -> None:
@@ -120,7 +137,9 @@ def test_the_next_control_is_tried_when_stock_cannot_start(model: str, tmp_path:
 
 
 def test_nothing_to_compare_is_2(model: str) -> None:
-    assert run(options(model=[model], batches="1", threads="1"), SyntheticEngines()) == 2
+    assert (
+        run(options(model=[model], batches="1", threads="1", max_tokens=1), SyntheticEngines()) == 2
+    )
 
 
 def test_a_subject_that_does_not_start_is_3(

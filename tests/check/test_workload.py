@@ -8,6 +8,7 @@ import json
 import pytest
 
 from vllm_ascend.batch_invariant.check.configuration import ConfigurationError
+from vllm_ascend.batch_invariant.check.engine import continued
 from vllm_ascend.batch_invariant.check.workload import BLOCK, Workload, make_workload
 
 
@@ -82,3 +83,16 @@ def test_impossible_requests_are_refused_with_what_to_give() -> None:
         workload(prompts=8)
     with pytest.raises(ConfigurationError, match="--max-tokens 24"):
         workload(max_positions=24)
+
+
+def test_greedy_requests_are_continued_from_the_middle_of_their_output() -> None:
+    made = workload(prompts=2, batches=(2,), max_tokens=4)
+    tokens = [f"{token} 1 {token}:bf800000" for token in (9, 8, 7, 6)]
+    outputs = {request.name: tokens for request in made.requests}
+    again = continued(made, outputs)
+    assert sorted(again) == ["greedy0", "greedy1"]
+    (before,) = (r for r in made.requests if r.name == "greedy0")
+    assert again["greedy0"].prompt == (*before.prompt, 9, 8)
+    assert again["greedy0"].max_tokens == 2
+    assert made.submissions() == 4 + 4 + 2
+    assert continued(workload(prompts=1, batches=(2,), max_tokens=1), {}) == {}

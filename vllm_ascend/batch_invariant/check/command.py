@@ -37,9 +37,10 @@ Is a model's output independent of the batch, to the bit?
 
 Every prompt is run alone and inside shuffled batches, greedily and with a seeded sampler, in the
 real vLLM with VLLM_BATCH_INVARIANT=1, at each number of threads. Token ids and the float32 bits of
-logprobs are compared with the run alone, and the runs alone across numbers of threads. A control
-has to differ on the same inputs: stock vLLM or, where that cannot start or happens not to differ,
-the mode with one named override left out.
+logprobs are compared with the run alone, and the runs alone across numbers of threads. Greedy
+requests are continued from the middle of their output, so that what was decoded is computed in
+prefill, and compared too. A control has to differ on the same inputs: stock vLLM or, where that
+cannot start or happens not to differ, the mode with one named override left out.
 """
 
 EPILOG = f"""\
@@ -185,12 +186,16 @@ class Check:
         self, configuration: Configuration, workload: Workload, facts: ModelFacts
     ) -> EngineResult:
         submissions = workload.submissions()
+        began = time.monotonic()
         head = f"[{self._number}/{self._of}] {configuration.label()}"
         self._progress.show(f"{head}: starting", now=True)
 
         def report(phase: str, done: int) -> None:
-            if phase != "start":
-                where = phase if phase == "alone" else f"batches of {phase}"
+            if phase == "start":
+                waited = time.monotonic() - began
+                self._progress.show(f"{head}: starting, {waited:.0f} s")
+            else:
+                where = f"batches of {phase}" if phase.isdigit() else phase
                 self._progress.show(f"{head}: {where}, {done} of {submissions} requests")
 
         result = self._run(configuration, workload, facts.cache_bytes_per_token, report)

@@ -34,6 +34,11 @@ def render(token: int, rank: int | None, logprobs: Iterable[tuple[int, float]]) 
     return " ".join([f"{token} {rank}", *(f"{other}:{bits(value)}" for other, value in logprobs)])
 
 
+def token_id(token: Token) -> int:
+    """The id of a rendered token."""
+    return int(token.split(" ", 1)[0])
+
+
 @dataclass(frozen=True)
 class Difference:
     """The first token of a request that is not as in the run alone."""

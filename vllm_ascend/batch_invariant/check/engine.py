@@ -16,17 +16,19 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .comparison import Output, render
+from .comparison import Output, Token, render, token_id
 from .configuration import MODE, STOCK, Configuration
-from .workload import BLOCK, Batch, Request, Workload
+from .workload import BLOCK, Batch, Request, Workload, continued_after
 
 RECORDER = "vllm_ascend.batch_invariant.check.occupancy.StepRecorder"
 # Key of the runs alone, beside the batch sizes.
 ALONE = "alone"
+CONTINUED = "continued"
 # From prctl.h: the signal a process gets when its parent dies.
 PR_SET_PDEATHSIG = 1
 
@@ -138,6 +140,28 @@ def run_batch(
         step += 1
 
 
+def continued(workload: Workload, outputs: Mapping[str, Sequence[Token]]) -> dict[str, Request]:
+    """The greedy requests with the first half of their output moved into the prompt.
+
+    What was decoded token by token is then computed in prefill; the rest of the output is to be the
+    same to the bit. Seeded requests are left out: their generator would begin anew.
+    """
+    again = {}
+    for request in workload.requests:
+        half = continued_after(request)
+        if half and request.temperature == 0:
+            tokens = tuple(token_id(token) for token in outputs[request.name][:half])
+            again[request.name] = replace(
+                request, prompt=request.prompt + tokens, max_tokens=request.max_tokens - half
+            )
+    return again
+
+
+def _together(names: Sequence[str], size: int) -> list[Batch]:
+    parts = [tuple(names[start : start + size]) for start in range(0, len(names), size)]
+    return [Batch(part, (0,) * len(part)) for part in parts]
+
+
 def describe_engine(llm: Any, configuration: Configuration) -> dict[str, Any]:
     """What the worker runs with. Raises EngineError where that is not the configuration."""
     described: dict[str, Any]
@@ -170,12 +194,12 @@ def run_job(job: Mapping[str, Any], progress: Callable[..., None]) -> dict[str, 
     runs: dict[str, list[list[Any]]] = {}
     steps: dict[str, list[Any]] = {}
     seconds = {"start": started - began}
-    alone = [Batch((name,), (0,)) for name in requests]
     done = 0
-    for phase, batches in [
-        (ALONE, alone),
-        *((str(n), list(b)) for n, b in workload.batches.items()),
-    ]:
+
+    def run_phase(
+        phase: str, batches: Iterable[Batch], requests: Mapping[str, Request] = requests
+    ) -> None:
+        nonlocal done
         phase_began = time.monotonic()
         runs[phase], steps[phase] = [], []
         for batch in batches:
@@ -185,6 +209,12 @@ def run_job(job: Mapping[str, Any], progress: Callable[..., None]) -> dict[str, 
             steps[phase].append(llm.collective_rpc("batch_check_take")[0])
             progress(phase=phase, done=done)
         seconds[phase] = time.monotonic() - phase_began
+
+    run_phase(ALONE, [Batch((name,), (0,)) for name in requests])
+    for size, batches in workload.batches.items():
+        run_phase(str(size), batches)
+    again = continued(workload, dict(runs[ALONE]))
+    run_phase(CONTINUED, _together(list(again), workload.largest_batch), again)
     from vllm_ascend.batch_invariant.loaded import versions
 
     return {

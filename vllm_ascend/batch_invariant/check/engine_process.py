@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ SETTINGS = {
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
 }
+# Seconds without news after which progress is shown again: it tells a slow engine from a dead one.
+HEARTBEAT = 5.0
 ENGINE = "vllm_ascend.batch_invariant.check.engine"
 # The end of a dead engine's log in which its last words are looked for.
 LOG_TAIL_BYTES = 2000
@@ -51,6 +54,8 @@ class EngineResult:
     alone: Mapping[str, Output]
     batches: Mapping[int, tuple[tuple[str, Output], ...]]
     """Batch size → (request, output), batch after batch."""
+    continued: tuple[tuple[str, Output], ...]
+    """(request, output) where the first tokens of the request were given as part of the prompt."""
     steps: Mapping[int, tuple[tuple[Step, ...], ...]]
     """Batch size → the steps of each submitted batch; 1 is the runs alone."""
     seconds: Mapping[str, float]
@@ -82,15 +87,17 @@ def parse_result(configuration: Configuration, document: Mapping[str, Any]) -> E
     def outputs(phase: str) -> tuple[tuple[str, Output], ...]:
         return tuple((name, tuple(tokens)) for name, tokens in document["runs"][phase])
 
-    sizes = [phase for phase in document["runs"] if phase != "alone"]
+    sizes = [phase for phase in document["runs"] if phase.isdigit()]
     steps = {
         1 if phase == "alone" else int(phase): tuple(steps_from_lists(rows) for rows in batches)
         for phase, batches in document["steps"].items()
+        if phase == "alone" or phase.isdigit()
     }
     return EngineResult(
         configuration=configuration,
         alone=dict(outputs("alone")),
         batches={int(size): outputs(size) for size in sizes},
+        continued=outputs("continued"),
         steps=steps,
         seconds=document["seconds"],
         overrides=tuple(override["name"] for override in document["overrides"]),
@@ -112,6 +119,20 @@ def _died(returncode: int, log: Path) -> str:
     return f"the engine {how}: {last}"
 
 
+def _lines(descriptor: int, patience: float) -> Iterator[bytes | None]:
+    """The lines written to a pipe, until its end; None after `patience` seconds without one."""
+    waiting = b""
+    while True:
+        if not select.select([descriptor], [], [], patience)[0]:
+            yield None
+            continue
+        read = os.read(descriptor, select.PIPE_BUF)
+        if not read:
+            return
+        *whole, waiting = (waiting + read).split(b"\n")
+        yield from whole
+
+
 def run_program(
     module: str,
     configuration: Configuration,
@@ -120,7 +141,8 @@ def run_program(
 ) -> Mapping[str, Any]:
     """Runs `module`, which serves `job` (see `engine.serve`); returns its result document.
 
-    Calls `progress(phase, requests done)`. Raises EngineFailure in one line where the program does
+    Calls `progress(phase, requests done)`, again every HEARTBEAT seconds where nothing new
+    happens. Raises EngineFailure in one line where the program does
     not start, dies or reports an error. It is killed when this function is left, also by
     KeyboardInterrupt, and by the kernel when this process ends.
     """
@@ -147,12 +169,15 @@ def run_program(
         finally:
             os.close(write_end)
         try:
-            with os.fdopen(read_end, encoding="utf-8") as lines:
-                for line in lines:
+            phase, done = "start", 0
+            for line in _lines(read_end, HEARTBEAT):
+                if line is not None:
                     event = json.loads(line)
-                    progress(event["phase"], event.get("done", 0))
+                    phase, done = event["phase"], event.get("done", 0)
+                progress(phase, done)
             returncode = process.wait()
         finally:
+            os.close(read_end)
             if process.poll() is None:
                 process.kill()
                 process.wait()

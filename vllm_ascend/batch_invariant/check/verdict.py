@@ -37,6 +37,13 @@ def batch_comparisons(result: EngineResult) -> list[Comparison]:
     ]
 
 
+def continued_comparison(result: EngineResult) -> Comparison:
+    """What was decoded in the run alone, against the same computed in prefill."""
+    rest = {name: result.alone[name][-len(output) :] for name, output in result.continued}
+    where = f"continued, {threads_phrase(result.configuration.threads)}"
+    return compare(where, rest, result.continued)
+
+
 def thread_comparison(reference: EngineResult, result: EngineResult) -> Comparison:
     """The runs alone of two engines that differ in the number of threads."""
     a, b = reference.configuration.threads, result.configuration.threads
@@ -112,7 +119,7 @@ class Row:
 
 def make_row(result: EngineResult, reference: EngineResult | None) -> Row:
     """Compares one engine's runs; `reference` is the same model at another number of threads."""
-    comparisons = batch_comparisons(result)
+    comparisons = [*batch_comparisons(result), continued_comparison(result)]
     if reference is not None:
         comparisons.append(thread_comparison(reference, result))
     return Row(result, tuple(comparisons), not_batched(result))

@@ -73,9 +73,10 @@ class Workload:
         return max(self.batches, default=1)
 
     def submissions(self) -> int:
-        """How many requests the engine will be given, the runs alone included."""
+        """How many requests the engine is given: alone, in batches, and continued."""
         shared = sum(len(b.members) for batches in self.batches.values() for b in batches)
-        return len(self.requests) + shared
+        again = sum(1 for r in self.requests if r.temperature == 0 and continued_after(r))
+        return len(self.requests) + shared + again
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -96,6 +97,11 @@ class Workload:
             for size, batches in document["batches"].items()
         }
         return Workload(requests, batches)
+
+
+def continued_after(request: Request) -> int:
+    """How many tokens of its output a request gets as prompt when it is continued; 0: it is not."""
+    return request.max_tokens // 2
 
 
 def _lengths(count: int, longest: int, rng: random.Random) -> list[int]:
