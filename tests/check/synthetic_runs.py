@@ -81,7 +81,7 @@ class SyntheticEngines:
             continued=tuple(
                 (r.name, output(compute(r.name, 1), length)[length // 2 :])
                 for r in workload.requests
-                if r.temperature == 0
+                if r.temperature == 0 and length > 1
             ),
             steps=steps,
             seconds={"start": 1.0, "alone": 2.0},
