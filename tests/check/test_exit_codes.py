@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic_runs import SyntheticEngines, depends_on_the_batch, invariant, options
 
 from vllm_ascend.batch_invariant.__main__ import main
 from vllm_ascend.batch_invariant.check.command import run
 from vllm_ascend.batch_invariant.check.configuration import Configuration
 from vllm_ascend.batch_invariant.check.engine_process import EngineFailure, EngineResult
+
+from .synthetic_runs import SyntheticEngines, depends_on_the_batch, invariant, options
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_a_difference_between_prefill_and_decode_is_1(
         changed = first.replace("bf", "3f")
         return replace(result, continued=((name, (changed, *rest)), *result.continued[1:]))
 
-    assert run(options(model=[model], threads="1"), start) == 1  # type: ignore[arg-type]
+    assert run(options(model=[model], threads="1"), start) == 1
     assert "first continued, 1 thread: greedy0, token 0: " in capsys.readouterr().out
 
 

@@ -141,6 +141,6 @@ def test_what_is_called_correctly_rounded_is_element_by_element_for_torch_too() 
 
 
 def test_every_tested_operator_has_a_test() -> None:
-    from test_vllm_operators import VLLM_OPERATORS
+    from .test_vllm_operators import VLLM_OPERATORS
 
     assert set(TESTED) <= {*ELEMENT_BY_ELEMENT, *ROW_BY_ROW, *VLLM_OPERATORS}
