@@ -103,3 +103,6 @@ def test_a_requirement_that_is_not_locked_is_an_error_unless_it_is_left_out() ->
     with pytest.raises(UntranslatableError, match=r"a requires Torch_Vision>=1.*scripts/lock"):
         translate(metadata, "a")
     assert translate(metadata, "a", ("torch-vision",)) == ()
+    # What is locked all the same, is needed.
+    metadata["torch-vision"] = []
+    assert translate(metadata, "a", ("torch-vision",)) == ("torch-vision >=1",)

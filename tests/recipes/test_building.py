@@ -31,7 +31,7 @@ def build(tree: Path, name: str, place: Path, needs: list[Built], third_party: P
         "cpu",
         stages,
         channels=[stages.as_uri(), third_party.as_uri()],
-        identity="test",
+        identity=lambda names: "test",
         needs=needs,
         logs=place / "logs",
         environment={

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import zstandard
@@ -49,3 +51,24 @@ def write(channel: Path) -> None:
         partial = folder / f".repodata.{os.getpid()}.partial"
         partial.write_text(text, encoding="utf-8")
         partial.replace(folder / "repodata.json")
+
+
+def closure(channel: Path, names: Iterable[str]) -> str:
+    """A digest of the packages that ``names`` need of a channel, however indirectly.
+
+    By name, for a channel with one version of each package; names it doesn't hold are left out.
+    """
+    packages: dict[str, tuple[str, str, list[str]]] = {}
+    for subdir in ("noarch", native_subdir()):
+        repodata = json.loads((channel / subdir / "repodata.json").read_text(encoding="utf-8"))
+        for file, record in repodata["packages.conda"].items():
+            packages[record["name"]] = (file, record["sha256"], record["depends"])
+    found: set[str] = set()
+    waiting = [name.split()[0] for name in names]
+    while waiting:
+        name = waiting.pop()
+        if name in packages and name not in found:
+            found.add(name)
+            waiting += [spec.split()[0] for spec in packages[name][2]]
+    lines = "".join(f"{packages[name][0]} {packages[name][1]}\n" for name in sorted(found))
+    return hashlib.sha256(lines.encode()).hexdigest()

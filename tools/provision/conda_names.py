@@ -126,7 +126,8 @@ def dependencies(
 
     requires    gives a distribution's ``Requires-Dist`` lines
     present     whether a distribution is in the lock
-    left_out    distributions that are known not to be needed; a requirement on one is dropped
+    left_out    distributions known not to be needed: a requirement on one that the lock doesn't
+                hold is dropped
 
     conda has no extras: a requirement ``a[x]`` gives ``a`` and what ``a`` requires for ``x``.
     Raises UntranslatableError for a requirement that is neither present nor left out.
@@ -145,9 +146,9 @@ def dependencies(
             if not base and _applies(marker, target, ()):
                 continue
             other = normalise(requirement.name)
-            if other in dropped:
-                continue
             if not present(other):
+                if other in dropped:
+                    continue
                 raise UntranslatableError(
                     f"{name} requires {requirement}, which the lock does not hold; add it with "
                     "scripts/lock, or to `without` in locks/plan.toml if it is not needed"

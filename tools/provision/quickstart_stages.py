@@ -119,7 +119,6 @@ def only_vllm_wheel(state: State, progress: Progress) -> None:
 def build_recipes(
     state: State,
     third_party: str,
-    identity: str,
     environment: Mapping[str, str],
     progress: Progress,
 ) -> list[Built]:
@@ -142,7 +141,11 @@ def build_recipes(
             SOC,
             state.stages,
             channels=channels,
-            identity=identity,
+            identity=lambda names: (
+                conda_index.closure(state.standin, names)
+                if third_party == state.standin.as_uri()
+                else third_party
+            ),
             needs=[done[need] for need in recipes.NEEDS[name]],
             logs=state.logs,
             environment=child,
@@ -279,14 +282,13 @@ def run(options: Options) -> int:
         with timing.step("channel"):
             if choice == channel_choice.CONDA_FORGE:
                 only_vllm_wheel(state, progress)
-                third_party, identity = choice, choice
+                third_party = choice
             else:
                 check_machine(platform.system(), platform.machine())
                 made, _ = make_standin(state, os.environ, progress)
                 third_party = state.standin.as_uri()
-                identity = standin.identity(made)
         with timing.step("recipes"):
-            built = build_recipes(state, third_party, identity, os.environ, progress)
+            built = build_recipes(state, third_party, os.environ, progress)
         with timing.step("prefix"):
             specs = [PACKAGE, f"ascend-soc * {SOC}"]
             records = prefix.solve_for([state.stages.as_uri(), third_party], specs)

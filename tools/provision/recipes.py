@@ -79,6 +79,12 @@ def variant_for(tree: Path, name: str, soc: str, subdir: str) -> RenderedVariant
     return chosen[0]
 
 
+def _environment_of(variant: RenderedVariant) -> list[str]:
+    """The specs of the environments that a recipe is built in."""
+    requirements = variant.recipe.to_dict().get("requirements", {})
+    return [str(s) for key in ("build", "host") for s in requirements.get(key, ())]
+
+
 def source_files(tree: Path, name: str, variant: RenderedVariant) -> Iterator[Path]:
     """Every file the recipe is built from, its own folder included, sorted within each source."""
     folder = tree / "recipes" / "conda"
@@ -201,7 +207,7 @@ def build(
     stages: Path,
     *,
     channels: Sequence[str],
-    identity: str,
+    identity: Callable[[list[str]], str],
     needs: Sequence[Built],
     logs: Path,
     environment: dict[str, str],
@@ -210,12 +216,14 @@ def build(
 ) -> Built:
     """The package of one recipe in the channel ``stages``: built, or reused.
 
+    identity   a digest of what the channels give for an environment with these packages
+
     The build runs in a process of its own: it may crash without taking the caller along, and two
     can run at once; ``running`` holds its process group while it does. The caller writes the
     channel's index.
     """
     variant = variant_for(tree, name, soc, native_subdir())
-    inputs = inputs_digest(tree, name, variant, needs, identity)
+    inputs = inputs_digest(tree, name, variant, needs, identity(_environment_of(variant)))
     reused = _read_stamp(stages, name, inputs)
     if reused is not None:
         progress("recipes", f"{name}: unchanged, reused")

@@ -299,12 +299,6 @@ def assemble(channel: Path, plans: Sequence[Planned], progress: Progress) -> lis
     return sorted(built_by_name.values(), key=lambda built: built.name)
 
 
-def identity(packages: Iterable[Built]) -> str:
-    """A digest of what the channel holds."""
-    lines = sorted(f"{built.file} {built.sha256}\n" for built in packages)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
 def plan(
     pins: Sequence[Pin],
     files: Mapping[str, Path],

@@ -10,6 +10,6 @@ export CFLAGS="${CFLAGS:-} $maps" CXXFLAGS="${CXXFLAGS:-} $maps"
 export MAX_JOBS=${CPU_COUNT:-2}
 pip=("$PYTHON" -m pip --disable-pip-version-check --no-input)
 
-"${pip[@]}" wheel --no-deps --no-index --no-build-isolation --wheel-dir dist \
+"${pip[@]}" wheel --verbose --no-deps --no-index --no-build-isolation --wheel-dir dist \
   ./csrc/torch_ops_extension
 "${pip[@]}" install --no-deps --no-index --no-compile --find-links dist batch_invariant_ops
