@@ -10,11 +10,16 @@ existing=      # the deepest directory of its path that was there before
 lock_dir=      # a directory that is the lock; empty while flock does the work
 lock_limit=600 # seconds to wait for another installation
 
-# Locks the directory $1, creating it. flock is preferred: the kernel releases it when the holder
-# and its children are gone, killed or not. Where there is no flock, or the file system cannot (some
-# network file systems), a directory is the lock, with the holder's host and process in it.
+# Locks the directory $1, an absolute path, creating it. flock is preferred: the kernel releases it
+# when the holder and its children are gone, killed or not. Where there is no flock, or the file
+# system cannot (some network file systems), a directory is the lock, with the holder's host and
+# process in it.
 lock_vendors() {
   waited=0
+  case $1 in
+    /*) ;;
+    *) die "'$1' is not an absolute path" ;; # a damaged script may come here by itself
+  esac
   while :; do
     # In each round: a failed installer may have removed what it had made, while we waited for it.
     existing=$1
