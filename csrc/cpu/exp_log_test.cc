@@ -25,8 +25,8 @@ double error_in_ulp(float found, double exact) {
 
 void test_exp() {
   double worst = 0;
-  // Every 1009th float between -104 and 88.72, both signs, all exponents.
-  for (uint32_t u = 0; u < 0x7f800000u; u += 1009) {
+  // Every 10007th float between -104 and 88.72, both signs, all exponents.
+  for (uint32_t u = 0; u < 0x7f800000u; u += 10007) {
     for (const float x : {from_bits(u), from_bits(u | 0x80000000u)}) {
       if (x > 88.72f || x < -104.0f) continue;
       worst = std::max(worst, error_in_ulp(exp_of(x), std::exp(static_cast<double>(x))));
@@ -42,11 +42,11 @@ void test_exp() {
 
 void test_log() {
   double worst = 0;
-  for (uint32_t u = 1; u < 0x7f800000u; u += 4001) {
+  for (uint32_t u = 1; u < 0x7f800000u; u += 20011) {
     const float x = from_bits(u);
     worst = std::max(worst, error_in_ulp(bi::BI_ISA::log(x), std::log(static_cast<double>(x))));
   }
-  for (uint32_t u = 0x3f000000u; u < 0x40000000u; u += 101) {  // around 1
+  for (uint32_t u = 0x3f000000u; u < 0x40000000u; u += 1009) {  // around 1
     const float x = from_bits(u);
     if (x == 1.0f) continue;
     worst = std::max(worst, error_in_ulp(bi::BI_ISA::log(x), std::log(static_cast<double>(x))));
