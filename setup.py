@@ -11,7 +11,7 @@ from setuptools.command.sdist import sdist
 TABLE = "soc.toml"
 
 
-class BuildWithTable(build_py):  # type: ignore[misc]
+class BuildWithTable(build_py):
     """build_py that adds soc.toml beside vllm_ascend/soc.py.
 
     An editable installation needs no copy: there the module finds the table in the root.
@@ -31,7 +31,7 @@ class BuildWithTable(build_py):  # type: ignore[misc]
         return outputs if self.editable_mode else [*outputs, str(self._copy())]
 
 
-class SourcesWithTable(sdist):  # type: ignore[misc]
+class SourcesWithTable(sdist):
     """sdist that carries soc.toml, without which the source archive would not build."""
 
     def add_defaults(self) -> None:

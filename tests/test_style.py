@@ -72,9 +72,8 @@ def test_python_is_formatted() -> None:
 
 
 def test_types_are_strict(tmp_path: Path) -> None:
-    clean(
-        "mypy", "--strict", "--explicit-package-bases", f"--cache-dir={tmp_path}", *python_files()
-    )
+    # `strict` is set in pyproject.toml; on the command line it would undo the exception made there.
+    clean("mypy", "--explicit-package-bases", f"--cache-dir={tmp_path}", *python_files())
 
 
 def test_shell_is_clean() -> None:
