@@ -10,13 +10,14 @@ from typing import Any
 from vllm.logger import init_logger
 from vllm.platforms.cpu import CpuPlatform
 
-from vllm_ascend.batch_invariant import guard, hooks, norms, operators, overrides
+from vllm_ascend.batch_invariant import guard, hooks, main_module, norms, operators, overrides
 from vllm_ascend.batch_invariant.switch import enabled
 
 logger = init_logger("vllm.ascend.platform")
 
 _ATTENTION_BACKEND = "vllm_ascend.attention.backend.BatchInvariantAttentionBackend"
 _MODEL_RUNNER_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
+_MULTIPROCESSING_VARIABLE = "VLLM_ENABLE_V1_MULTIPROCESSING"
 
 
 class AscendCpuPlatform(CpuPlatform):
@@ -43,6 +44,8 @@ class AscendCpuPlatform(CpuPlatform):
             super().check_and_update_config(vllm_config)
             return
         guard.require_our_platform()
+        if vllm_config.model_config is not None:
+            cls._keep_unguarded_scripts_working()
         parallel, scheduler = vllm_config.parallel_config, vllm_config.scheduler_config
         if parallel.worker_cls == "auto":
             parallel.worker_cls = guard.WORKER
@@ -52,6 +55,19 @@ class AscendCpuPlatform(CpuPlatform):
         guard.check(vllm_config)
         if vllm_config.model_config is not None:
             operators.require()
+
+    @classmethod
+    def _keep_unguarded_scripts_working(cls) -> None:
+        # The guide's offline script has no `if __name__ == "__main__":`. An engine that serves
+        # HTTP is a process of its own in any case, and its main module has the condition.
+        if _MULTIPROCESSING_VARIABLE in os.environ or main_module.can_be_imported_again():
+            return
+        os.environ[_MULTIPROCESSING_VARIABLE] = "0"
+        logger.info(
+            "Batch-invariant mode: the engine runs in this process, because the script has no "
+            '`if __name__ == "__main__":` (%s=1 chooses otherwise).',
+            _MULTIPROCESSING_VARIABLE,
+        )
 
     @classmethod
     def get_attn_backend_cls(
