@@ -94,6 +94,33 @@ def test_linear_plain_and_packed(
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("view", ["[K]", "[2, 3, 5, K]", "permuted", "not foldable", "expanded"])
+def test_linear_of_any_rank_gives_each_row_the_bits_it_has_in_a_matrix(
+    view: str, dtype: torch.dtype
+) -> None:
+    trial = Trial(10, "padded", (1, 2))
+    x = trial.values(2, 3, 5, 70, dtype=dtype)
+    views = {
+        "[K]": x[1, 2, 3],
+        "[2, 3, 5, K]": x,
+        "permuted": x.permute(2, 0, 1, 3),
+        "not foldable": trial.values(4, 6, 7, 80, dtype=dtype)[1:3, ::2, 1:6, 5:75],
+        "expanded": x[:, :1, :1].expand(2, 3, 5, 70),
+    }
+    x = views[view]
+    weight, bias = trial.values(33, 70, dtype=dtype), trial.values(33, dtype=dtype)
+    packed = ops.npu_weight_pack_batch_invariant(weight)
+    rows = ops.npu_linear_batch_invariant(x.reshape(-1, 70), weight, bias)
+    wanted = rows.reshape(*x.shape[:-1], 33)
+    assert_same_bits(ops.npu_linear_batch_invariant(x, weight, bias), wanted, "plain")
+    found = ops.npu_linear_packed_batch_invariant(x, packed, 33, bias)
+    assert_same_bits(found, wanted, "packed")
+    found = ops.npu_matmul_batch_invariant(x, weight.t())
+    plain = ops.npu_linear_batch_invariant(x.reshape(-1, 70), weight)
+    assert_same_bits(found, plain.reshape(wanted.shape), "matmul")
+
+
 @CASES
 @example([120, 0, 137], 4097, 33, torch.bfloat16, Trial(6, "padded", (1, 2)))
 @given(
