@@ -177,7 +177,8 @@ def _trace(model: str, options: argparse.Namespace, progress: Progress) -> Mappi
     progress.show(f"report: {configuration.label()}: starting", now=True)
 
     def report(phase: str, done: int) -> None:
-        progress.show(f"report: {configuration.label()}: {phase}, {done} requests")
+        what = "starting" if phase == "start" else f"{phase}, {done} requests"
+        progress.show(f"report: {configuration.label()}: {what}")
 
     document = run_program(PROGRAM, configuration, job, report)
     return {**document, "dtype": dtype}
