@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -12,7 +13,14 @@ from pathlib import Path
 
 import pytest
 from provision import toolchain
-from provision.preflight import PreflightError, check_folder, check_machine, check_python, failures
+from provision.preflight import (
+    PreflightError,
+    check_folder,
+    check_machine,
+    check_python,
+    failures,
+    one_line,
+)
 
 ROOT = Path(__file__).parents[2]
 BASE = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
@@ -46,6 +54,14 @@ def test_a_full_disk_says_how_much_is_needed(
     with pytest.raises(PreflightError, match=r"6\.0 GB are needed in .*, 1\.0 GB are free; make"):
         check_folder(tmp_path / "not" / "there", 6 * 10**9)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_on_the_way_says_what_to_do() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "/x/y")
+    assert one_line(full) == (
+        "no space left for /x/y; make room or choose another folder with --state DIR"
+    )
+    assert one_line(ValueError("as it is")) == "as it is"
 
 
 def test_a_state_folder_below_a_file_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,14 @@ import sys
 from collections.abc import Sequence
 
 from provision.bootstrap import BootstrapError, tools_python
-from provision.preflight import COLD_BYTES, check_folder, check_machine, check_python, failures
+from provision.preflight import (
+    COLD_BYTES,
+    check_folder,
+    check_machine,
+    check_python,
+    failures,
+    one_line,
+)
 from provision.progress import Progress
 from provision.quickstart import ERROR, INTERRUPTED, TREE, Parser
 from provision.state import VARIABLE, exclusive, state_folder
@@ -68,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
             lock = TREE / "locks" / "channel-tools.txt"
             python = tools_python(state.tools, lock, lambda text: progress("tools", text))
     except (BootstrapError, OSError) as error:
-        print(f"channel: {error}", file=sys.stderr)
+        print(f"channel: {one_line(error)}", file=sys.stderr)
         return ERROR
     environment["PATH"] = f"{python.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
     command = [str(python), "-P", "-B", "-m", "provision.channel_stages", str(state.root)]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from provision.preflight import one_line
 from provision.progress import Progress
 from provision.quickstart import ERROR, INTERRUPTED
 from provision.quickstart_stages import EXPECTED, make_standin
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
         with exclusive(state.lock, lambda: progress("start", "waiting for another run here")):
             packages, _ = make_standin(state, dict(os.environ), progress)
     except EXPECTED as error:
-        print(f"channel: {error}", file=sys.stderr)
+        print(f"channel: {one_line(error)}", file=sys.stderr)
         return ERROR
     except KeyboardInterrupt:
         print("channel: interrupted; run it again to continue", file=sys.stderr)

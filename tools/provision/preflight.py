@@ -6,6 +6,7 @@ Each failure is one line: what is needed, what was found, what to type.
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import platform
@@ -89,3 +90,11 @@ def check_all(state: Path, environment: dict[str, str], *, standin: bool) -> lis
     if standin:
         checks.insert(0, lambda: check_machine(platform.system(), platform.machine()))
     return list(failures(checks))
+
+
+def one_line(error: BaseException) -> str:
+    """An expected error as the line to show; a full disk says what to do about it."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        where = error.filename or "the state folder"
+        return f"no space left for {where}; make room or choose another folder with --state DIR"
+    return str(error)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from provision.bootstrap import BootstrapError, tools_python
-from provision.preflight import check_all
+from provision.preflight import check_all, one_line
 from provision.progress import Progress
 from provision.state import VARIABLE, exclusive, state_folder
 
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
             lock = TREE / "locks" / "channel-tools.txt"
             python = tools_python(state.tools, lock, lambda text: progress("tools", text))
     except (BootstrapError, OSError) as error:
-        print(f"quickstart: {error}", file=sys.stderr)
+        print(f"quickstart: {one_line(error)}", file=sys.stderr)
         return ERROR
     environment = dict(os.environ)
     environment["PATH"] = f"{python.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"

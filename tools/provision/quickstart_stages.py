@@ -31,7 +31,7 @@ from provision import (
 )
 from provision.conda_names import UntranslatableError
 from provision.interpreter import InterpreterError
-from provision.preflight import PreflightError, check_machine
+from provision.preflight import PreflightError, check_machine, one_line
 from provision.progress import Progress
 from provision.quickstart import ERROR, INTERRUPTED, TREE, Options
 from provision.standin import Built
@@ -339,7 +339,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return run(Options(**json.loads(arguments[0])))
     except (*EXPECTED, QuickstartError) as error:
-        print(f"quickstart: {error}", file=sys.stderr)
+        print(f"quickstart: {one_line(error)}", file=sys.stderr)
         return ERROR
     except KeyboardInterrupt:
         print("quickstart: interrupted; run it again to continue", file=sys.stderr)
