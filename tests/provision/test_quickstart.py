@@ -67,6 +67,10 @@ def test_options_are_made_absolute_and_the_variable_is_a_default(
     assert options.json == str(tmp_path / "j.json")
     assert options.state == str(tmp_path / "b")
     assert options.channel == "auto"
+    assert options.check == []
+    assert parse(["--check", "--prompts 8 --threads 1"], {}).check == [
+        *("--prompts", "8", "--threads", "1")
+    ]
     assert parse(["--state", "s"], {"BI_BUILD": "b"}).state == str(tmp_path / "s")
     assert parse([], {}).prefix == str(ROOT / "build" / "prefix")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -58,6 +59,7 @@ class Options:
     prefix: str
     json: str | None
     channel: str
+    check: list[str]
     started: float
 
 
@@ -80,6 +82,12 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
     parser.add_argument(
         "--state", metavar="DIR", help="folder for everything made on the way (default: build/)"
     )
+    parser.add_argument(
+        "--check",
+        metavar="ARGUMENTS",
+        default="",
+        help="more arguments for check, as one word: --check '--prompts 8 --threads 1'",
+    )
     given = parser.parse_args(arguments)
     state = state_folder(TREE, given.state, environment)
     prefix = Path(given.prefix).expanduser().absolute() if given.prefix else state.prefix
@@ -90,6 +98,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         prefix=str(prefix),
         json=str(Path(given.json).expanduser().absolute()) if given.json else None,
         channel=given.channel,
+        check=shlex.split(given.check),
         started=time.time(),
     )
 

@@ -213,13 +213,14 @@ def make_models(environment: Mapping[str, str], state: State) -> list[Path]:
 
 
 def run_check(
-    environment: Mapping[str, str], models: Sequence[Path], result: Path
+    environment: Mapping[str, str], models: Sequence[Path], more: Sequence[str], result: Path
 ) -> tuple[int, dict[str, Any]]:
     """`check` on the models: its exit code and what it wrote."""
     result.unlink(missing_ok=True)
     command = ["python", "-m", "vllm_ascend.batch_invariant", "check", "--json", str(result)]
     for model in models:
         command += ["--model", str(model)]
+    command += more
     done = subprocess.run(command, env=dict(environment), check=False)
     try:
         found = json.loads(result.read_text(encoding="utf-8"))
@@ -314,7 +315,7 @@ def run(options: Options) -> int:
             models = make_models(inside, state)
         progress("check", "every prompt alone and in batches, bit for bit")
         with timing.step("check"):
-            code, verdict = run_check(inside, models, state.root / "check.json")
+            code, verdict = run_check(inside, models, options.check, state.root / "check.json")
         timing.seconds["all"] = progress.elapsed
         result = document(verdict, progress.elapsed, packages)
         if options.json:
