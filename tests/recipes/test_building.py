@@ -5,6 +5,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,6 +121,53 @@ def test_a_recipe_that_does_not_build_says_where_its_log_is(
     with pytest.raises(RecipeError, match=r"did not build: .*; the whole log is .*\.log"):
         build(tree, "ascendc-batch-invariant-ops", tmp_path, [], empty_channel)
     assert not list((tmp_path / "stages").glob("*/*.conda"))
+
+
+@pytest.mark.parametrize("how", ["asked to end", "killed"])
+def test_nothing_of_a_build_goes_on_when_the_caller_is_gone(tmp_path: Path, how: str) -> None:
+    """A caller with a child that has compilers in a group of their own, as ninja has."""
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import os, signal, subprocess, sys, time\n"
+        "from provision.recipes import _die_with_parent\n"
+        "_die_with_parent()\n"
+        "compiler = subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
+        "def end(*_): compiler.kill(); os._exit(1)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        f"open({str(tmp_path / 'pids')!r}, 'w').write(f'{{os.getpid()}} {{compiler.pid}}\\n')\n"
+        "while True: time.sleep(0.1)\n"
+    )
+    caller = (
+        "import signal, sys\n"
+        "from provision.recipes import _run_group\n"
+        "def end(*_): raise KeyboardInterrupt\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "import os\n"
+        "_run_group([sys.executable, sys.argv[1]], dict(os.environ), set(), lambda: None)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tools"), *sys.path])}
+    with subprocess.Popen(
+        [sys.executable, "-c", caller, str(child)], env=environment, stderr=subprocess.DEVNULL
+    ) as process:
+        pids = tmp_path / "pids"
+        wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        process.send_signal(signal.SIGTERM if how == "asked to end" else signal.SIGKILL)
+    for pid in map(int, pids.read_text().split()):
+        wait_until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.mark.slow

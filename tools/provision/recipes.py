@@ -48,6 +48,7 @@ DOWNLOADS = "BI_DOWNLOADS"
 COMPRESSION = "conda:1"
 # How often a build under way is told of.
 _BEAT_SECONDS = 20.0
+_PATIENCE_SECONDS = 3.0
 
 
 class RecipeError(RuntimeError):
@@ -272,9 +273,18 @@ def build(
 
 
 def end_groups(running: set[int]) -> None:
-    """End the process groups of builds under way."""
+    """End the process groups of builds under way.
+
+    Asked first, since ninja's compilers are in groups of their own that it alone ends; made to
+    after _PATIENCE_SECONDS.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     for group in list(running):
         with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGTERM)
+            while time.monotonic() < deadline:
+                os.killpg(group, 0)
+                time.sleep(0.05)
             os.killpg(group, signal.SIGKILL)
 
 
@@ -317,7 +327,8 @@ def _die_with_parent() -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+        # Not SIGKILL: see end_groups.
+        os.killpg(os.getpgrp(), signal.SIGTERM)
 
     if os.getpgrp() == os.getpid():
         threading.Thread(target=watch, daemon=True).start()
