@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <thread>
 
 #include "operands.h"
 
@@ -22,9 +23,6 @@ constexpr int64_t kTileRows = 512;
 constexpr int64_t kThreadWork = int64_t{1} << 18;
 // Tiles for each thread, so that one that comes late costs little.
 constexpr int64_t kTilesPerThread = 4;
-// Below this, packing A costs less than handing it out.
-constexpr int64_t kSerialPack = int64_t{1} << 15;
-
 constexpr size_t kLine = 64;
 
 struct Free {
@@ -99,16 +97,20 @@ void multiply_pieces(const Shape &shape, std::vector<Piece> &pieces, int threads
   const Workspace packed_a = allocate(static_cast<size_t>(a_bytes));
   const Workspace scratch = allocate(static_cast<size_t>(workers * (sums_bytes + block_bytes)));
 
-  auto pack = [&](int64_t index) {
-    const Piece &piece = piece_of(pieces, index, &Piece::blocks_before);
-    kernels.pack_a(shape.dtype, piece.product.a, piece.product.rows, shape.k,
-                   index - piece.blocks_before, packed_a.get() + piece.rows_before * row_bytes);
-  };
-  parallel_for(blocks, rows * words < kSerialPack ? 1 : threads, pack);
-
-  // Each worker takes the next tile until none is left. Neighbours in this order share a panel.
-  std::atomic<int64_t> next{0};
+  // One round of tasks. Each worker first packs row blocks of A until none is left, waits for those
+  // that others are still packing, and then takes tiles; neighbours in their order share a panel.
+  // It waits only for workers that run already, so a pool that runs them one after another is fine
+  // too.
+  std::atomic<int64_t> next_block{0}, packed_blocks{0}, next{0};
   auto work_off = [&](int64_t worker) {
+    for (int64_t index = next_block++; index < blocks; index = next_block++) {
+      const Piece &piece = piece_of(pieces, index, &Piece::blocks_before);
+      kernels.pack_a(shape.dtype, piece.product.a, piece.product.rows, shape.k,
+                     index - piece.blocks_before, packed_a.get() + piece.rows_before * row_bytes);
+      packed_blocks.fetch_add(1, std::memory_order_release);
+    }
+    while (packed_blocks.load(std::memory_order_acquire) < blocks) std::this_thread::yield();
+
     char *own = scratch.get() + worker * (sums_bytes + block_bytes);
     for (int64_t index = next++; index < tiles; index = next++) {
       const Piece &piece = piece_of(pieces, index, &Piece::tiles_before);
