@@ -75,7 +75,7 @@ END
 # shellcheck source-path=SCRIPTDIR source=lock.sh
 . ./lock.sh
 
-# shellcheck disable=SC2317 # called by a trap
+# shellcheck disable=SC2317,SC2329 # called by a trap
 clean_up() {
   [ -z "$unfinished" ] || rm -rf -- "$unfinished"
   [ -n "$locked" ] || return 0 # nothing in the vendors directory is ours
