@@ -211,3 +211,45 @@ def test_an_interrupted_check_leaves_no_file(model: str, tmp_path: Path) -> None
     file = tmp_path / "out.json"
     assert run(options(model=[model], json=file), start) == 130  # type: ignore[arg-type]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ('{"vocab_size": 0}', "vocab_size is 0"),
+        ('{"vocab_size": -3}', "vocab_size is -3"),
+        ('{"vocab_size": 1e400}', "not a model's configuration"),
+        ('{"vocab_size": 50, "max_position_embeddings": 1}', "max_position_embeddings is 1"),
+        (
+            '{"vocab_size": 50, "num_attention_heads": 0, "hidden_size": 4, '
+            '"num_hidden_layers": 2}',
+            "heads",
+        ),
+        ('{"vocab_size": 50, "num_key_value_heads": "x", "num_hidden_layers": 2}', "heads"),
+    ],
+)
+def test_numbers_that_no_model_has_are_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], config: str, says: str
+) -> None:
+    (tmp_path / "config.json").write_text(config)
+    assert run(options(model=[str(tmp_path)]), SyntheticEngines()) == 3
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("check: ") and says in line
+
+
+def test_a_json_file_that_is_a_directory_is_3_before_anything_runs(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engines = SyntheticEngines()
+    assert run(options(model=[model], json=tmp_path), engines) == 3
+    assert engines.started == []
+    assert "is a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--layers", "0"], ["--seed", "-1"], ["--seed", "9" * 30]])
+def test_make_model_refuses_what_it_cannot_make(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert main(["make-model", "qwen3", str(tmp_path / "m"), *arguments]) == 3
+    assert capsys.readouterr().err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

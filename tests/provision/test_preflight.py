@@ -152,3 +152,57 @@ def test_help_shows_an_example_and_an_unknown_option_is_an_error(script: str) ->
     assert done.returncode == 0 and "example:" in done.stdout
     done = subprocess.run([path, "--frob"], env=environment, capture_output=True, text=True)
     assert done.returncode == 3 and "--frob" in done.stderr
+
+
+@pytest.mark.parametrize("script", ["quickstart", "channel"])
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("PYTHON", "/nowhere/python", "PYTHON=/nowhere/python is not a Python 3.11"),
+        ("BI_BUILD", "~nosuchuser/x", "'~nosuchuser/x' cannot be a path here"),
+        ("BI_BUILD", "a" * 300, "cannot be a path here"),
+        ("CXX", "g++ -O2", "give the compiler alone"),
+    ],
+)
+def test_a_wrong_variable_is_one_line(script: str, variable: str, value: str, says: str) -> None:
+    environment = {**os.environ, "PYTHON": sys.executable, variable: value}
+    done = subprocess.run(
+        [ROOT / "scripts" / script], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    [line] = [line for line in done.stderr.splitlines() if says in line]
+    assert line.startswith(f"{script}: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--check", "'oops"], "No closing quotation"),
+        (["--prefix", "~nosuchuser/x"], "cannot be a path here"),
+        (["--prefix", "/tmp/with a blank"], "a folder with a blank in its path"),
+        (["--json", "/tmp"], "--json /tmp: it is a folder"),
+    ],
+)
+def test_a_wrong_argument_of_quickstart_is_one_line(
+    arguments: list[str], says: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [ROOT / "scripts" / "quickstart", "--state", tmp_path, *arguments],
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.startswith("quickstart: ") and says in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tool_that_is_no_program_is_one_line(tmp_path: Path) -> None:
+    for name in ("cmake", "g++"):
+        (tmp_path / name).write_text("not a program\n")
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(toolchain.ToolchainError, match=r"cmake does not run"):
+        toolchain.find_cmake({"PATH": str(tmp_path)})
+    with pytest.raises(toolchain.ToolchainError, match=r"g\+\+ does not run"):
+        toolchain.find_compiler("cxx", {"PATH": str(tmp_path)})

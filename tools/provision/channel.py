@@ -50,7 +50,10 @@ def main(arguments: Sequence[str]) -> int:
         "--json", action="store_true", help="print the channel's path and packages as JSON"
     )
     given = parser.parse_args(arguments)
-    state = state_folder(TREE, given.state, dict(os.environ))
+    try:
+        state = state_folder(TREE, given.state, dict(os.environ))
+    except ValueError as error:
+        parser.error(str(error))
     environment = dict(os.environ)
     warm = state.standin.exists()
     missing = list(

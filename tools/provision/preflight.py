@@ -69,6 +69,15 @@ def check_folder(folder: Path, needed: int) -> None:
         )
 
 
+def check_no_blank(prefix: Path) -> None:
+    """vLLM hands libraries of its environment on in LD_PRELOAD, where a blank ends a path."""
+    if len(str(prefix).split()) != 1:
+        raise PreflightError(
+            f"vLLM cannot run from a folder with a blank in its path, {str(prefix)!r}; "
+            "choose another with --prefix DIR"
+        )
+
+
 def failures(checks: Iterable[Callable[[], object]]) -> Iterator[str]:
     """The line of each check that fails."""
     for check in checks:
@@ -78,14 +87,17 @@ def failures(checks: Iterable[Callable[[], object]]) -> Iterator[str]:
             yield str(error)
 
 
-def check_all(state: Path, environment: dict[str, str], *, standin: bool) -> list[str]:
-    """What is missing for a quickstart with its state in ``state``; empty where nothing is."""
+def check_all(
+    state: Path, prefix: Path, environment: dict[str, str], *, standin: bool
+) -> list[str]:
+    """What is missing for a quickstart from ``state`` to ``prefix``; empty where nothing is."""
     warm = (state / "prefix").exists() and (state / "channel").exists()
     checks: list[Callable[[], object]] = [
         lambda: check_python(sys.version_info[:2], ("venv", "ensurepip")),
         lambda: toolchain.find_compiler("cxx", environment),
         lambda: toolchain.find_cmake(environment),
         lambda: check_folder(state, WARM_BYTES if warm else COLD_BYTES),
+        lambda: check_no_blank(prefix),
     ]
     if standin:
         checks.insert(0, lambda: check_machine(platform.system(), platform.machine()))

@@ -21,7 +21,7 @@ from typing import NoReturn
 from provision.bootstrap import BootstrapError, tools_python
 from provision.preflight import check_all, one_line
 from provision.progress import Progress
-from provision.state import VARIABLE, exclusive, state_folder
+from provision.state import VARIABLE, absolute, exclusive, state_folder
 
 TREE = Path(__file__).resolve().parents[2]
 # Could not be run; 1 and 2 are check's own "different" and "inconclusive".
@@ -89,16 +89,23 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         help="more arguments for check, as one word: --check '--prompts 8 --threads 1'",
     )
     given = parser.parse_args(arguments)
-    state = state_folder(TREE, given.state, environment)
-    prefix = Path(given.prefix).expanduser().absolute() if given.prefix else state.prefix
-    if given.json and not Path(given.json).expanduser().absolute().parent.is_dir():
+    try:
+        state = state_folder(TREE, given.state, environment)
+        prefix = absolute(given.prefix) if given.prefix else state.prefix
+        result = absolute(given.json) if given.json else None
+        check = shlex.split(given.check)
+    except ValueError as error:
+        parser.error(str(error))
+    if result is not None and not result.parent.is_dir():
         parser.exit(ERROR, f"quickstart: --json {given.json}: its folder does not exist\n")
+    if result is not None and result.is_dir():
+        parser.exit(ERROR, f"quickstart: --json {given.json}: it is a folder; give a file\n")
     return Options(
         state=str(state.root),
         prefix=str(prefix),
-        json=str(Path(given.json).expanduser().absolute()) if given.json else None,
+        json=None if result is None else str(result),
         channel=given.channel,
-        check=shlex.split(given.check),
+        check=check,
         started=time.time(),
     )
 
@@ -108,7 +115,12 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments, dict(os.environ))
     progress = Progress(options.started)
     state = state_folder(TREE, options.state, {})
-    missing = check_all(state.root, dict(os.environ), standin=options.channel == "standin")
+    missing = check_all(
+        state.root,
+        Path(options.prefix),
+        dict(os.environ),
+        standin=options.channel == "standin",
+    )
     if missing:
         for line in missing:
             print(f"quickstart: {line}", file=sys.stderr)

@@ -74,8 +74,17 @@ class State:
 
 def state_folder(tree: Path, option: str | None, environment: dict[str, str]) -> State:
     """The state folder: the option, else $BI_BUILD, else ``build/`` in the tree."""
-    chosen = option or environment.get(VARIABLE) or str(tree / "build")
-    return State(Path(chosen).expanduser().absolute())
+    return State(absolute(option or environment.get(VARIABLE) or str(tree / "build")))
+
+
+def absolute(text: str) -> Path:
+    """A path as typed, made absolute. Raises ValueError in one line where it cannot be one."""
+    try:
+        path = Path(text).expanduser().absolute()
+        path.exists()  # a name that is too long, a loop of links
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{text!r} cannot be a path here: {error}") from None
+    return path
 
 
 @contextlib.contextmanager

@@ -52,8 +52,15 @@ def quoted(path: Path) -> str:
     return "'" + str(path).replace("'", "'\\''") + "'"
 
 
+def _ask(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run([str(path), *arguments], capture_output=True, text=True, check=False)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ToolchainError(f"{path} does not run ({error}); put a working one on PATH") from None
+
+
 def _version_of(path: Path, pattern: str) -> str:
-    done = subprocess.run([str(path), "--version"], capture_output=True, text=True, check=False)
+    done = _ask(path, "--version")
     match = re.search(pattern, done.stdout)
     if done.returncode or match is None:
         raise ToolchainError(f"{path} --version says nothing usable; is it installed rightly?")
@@ -67,16 +74,13 @@ def find_compiler(language: str, environment: dict[str, str]) -> Tool:
         "cxx": ("CXX", ("g++", "c++", "clang++"), "C++"),
     }[language]
     wanted = environment.get(variable)
+    if wanted is not None and len(wanted.split()) > 1 and not Path(wanted).exists():
+        raise ToolchainError(f"{variable}={wanted!r}: give the compiler alone, without arguments")
     for name in (wanted,) if wanted else names:
         found = shutil.which(name, path=environment.get("PATH"))
         if found:
             path = Path(found)
-            done = subprocess.run(
-                [str(path), "-dumpfullversion", "-dumpversion"],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = _ask(path, "-dumpfullversion", "-dumpversion")
             version = done.stdout.strip()
             if done.returncode or not re.fullmatch(r"[0-9]+(\.[0-9]+)*", version):
                 raise ToolchainError(f"{path} does not run; set {variable} to a working compiler")

@@ -49,11 +49,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _make_model(options: argparse.Namespace) -> int:
+    from safetensors import SafetensorError
+
     from .tiny_models import make_model
 
     try:
         made = make_model(options.name, options.directory, seed=options.seed, layers=options.layers)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, SafetensorError) as error:
         print(f"make-model: {error}", file=sys.stderr)
         return USAGE_ERROR
     print(made)

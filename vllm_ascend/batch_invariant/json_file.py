@@ -10,6 +10,17 @@ from pathlib import Path
 from typing import Any
 
 
+def check_writable(path: Path) -> None:
+    """Raises OSError, before hours of work, where `write_atomically` would have to."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory; give a file")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{path}: its directory does not exist")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"{path}: cannot write to its directory")
+
+
 def write_atomically(path: Path, document: Any) -> None:
     """Writes JSON so that `path` is as before or complete, whatever happens."""
     text = json.dumps(document, indent=2) + "\n"

@@ -255,11 +255,16 @@ def make_model(name: str, directory: Path, *, seed: int = 0, layers: int | None 
     """Write the model `name` of SHAPES into `directory`, whole or not at all.
 
     `directory` may not exist yet, or be empty. The same name, seed and number of layers give the
-    same bytes. Raises ValueError for an unknown name and FileExistsError for a directory in use.
+    same bytes. Raises ValueError for an unknown name, a seed
+    below 0 or less than one layer, and FileExistsError for a directory in use.
     """
     if name not in SHAPES:
         raise ValueError(f"unknown model {name!r}; known: {', '.join(SHAPES)}")
     shape = SHAPES[name]
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed {seed}: expected 0 to 2**63 - 1")
+    if layers is not None and layers < 1:
+        raise ValueError(f"{layers} layers: expected 1 or more")
     if layers is not None:
         shape = replace(shape, num_hidden_layers=layers)
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):

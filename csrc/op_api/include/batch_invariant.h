@@ -8,6 +8,7 @@
  *     was split in two, nor of `threads`. The order of each reduction is stated in
  *     csrc/ops/<operator>/README.md.
  *   - Sums are accumulated in fp32, whatever the tensors' type.
+ *   - Which NaN a NaN is (sign and payload) is not part of the contract.
  *   - Nothing is kept between calls and no argument is retained: safe from any thread.
  *   - On failure a status other than BI_OK is returned, the output is unspecified, and
  *     bi_last_error() gives one line, naming the argument, for the calling thread.

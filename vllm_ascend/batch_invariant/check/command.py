@@ -7,13 +7,13 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ..json_file import write_atomically
+from ..json_file import check_writable, write_atomically
 from ..progress import Progress
+from ..termination import terminable
 from .configuration import (
     DTYPES,
     MODE,
@@ -154,8 +154,11 @@ class Check:
             self._controls = distinct(options.controls.split(","))
         for subject in (self._subject, *(self._controls or ())):
             subject_environment(subject)
-        if options.json is not None and not options.json.absolute().parent.is_dir():
-            raise ConfigurationError(f"--json {options.json}: its directory does not exist")
+        if options.json is not None:
+            try:
+                check_writable(options.json)
+            except OSError as error:
+                raise ConfigurationError(f"--json {error}") from error
         self._cases: list[tuple[str, str, ModelFacts]] = []
         for model in distinct(options.model):
             facts = read_model(model)
@@ -239,25 +242,11 @@ class Check:
         return self.verdict
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Turns SIGTERM into an exception, so that engines and scratch files are removed."""
-
-    def stop(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def run(options: argparse.Namespace, execute: Runner = run_engine) -> int:
     """Runs the check and prints it; returns the exit code."""
     progress = Progress(sys.stderr)
     try:
-        with _terminable():
+        with terminable():
             check = Check(options, progress, execute)
             verdict = check.run()
         progress.clear()

@@ -85,10 +85,13 @@ def read_model(directory: str) -> ModelFacts:
         vocab_size = int(text["vocab_size"])
         positions = int(text.get("max_position_embeddings", 2048))
         dtype = str(text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, ArithmeticError, KeyError, TypeError, AttributeError) as error:
         raise ConfigurationError(
             f"{file}: not a model's configuration ({type(error).__name__}: {error})"
         ) from error
+    for name, value in (("vocab_size", vocab_size), ("max_position_embeddings", positions)):
+        if value < 2:
+            raise ConfigurationError(f"{file}: {name} is {value}; expected 2 or more")
     cache = None
     try:
         heads = int(text.get("num_key_value_heads") or text["num_attention_heads"])
@@ -96,6 +99,8 @@ def read_model(directory: str) -> ModelFacts:
         cache = int(text["num_hidden_layers"]) * 2 * heads * size * 4
     except (KeyError, TypeError):
         pass
+    except (ValueError, ArithmeticError) as error:
+        raise ConfigurationError(f"{file}: heads, head_dim or layers: {error}") from error
     return ModelFacts(vocab_size, positions, dtype, cache)
 
 

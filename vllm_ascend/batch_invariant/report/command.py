@@ -15,6 +15,7 @@ from ..check.configuration import Configuration, ConfigurationError, read_model,
 from ..check.engine_process import run_program
 from ..check.workload import make_workload
 from ..progress import Progress
+from ..termination import terminable
 from ..text_table import table
 from .classify import CLASSES, UNCOVERED
 
@@ -188,7 +189,10 @@ def run(options: argparse.Namespace) -> int:
     """Traces, prints, returns the exit code."""
     progress = Progress(sys.stderr)
     try:
-        with tempfile.TemporaryDirectory(prefix="vllm-ascend-report-") as scratch:
+        with (
+            terminable(),
+            tempfile.TemporaryDirectory(prefix="vllm-ascend-report-") as scratch,
+        ):
             models = {model: model for model in options.model or ()}
             if not models:
                 from ..tiny_models import make_model
