@@ -47,11 +47,12 @@ def counting(tmp_path: Path) -> Callable[[int, str], dict[str, str]]:
     for tool in TOOLS:
         real = shutil.which(tool)
         assert real, tool
-        # The count is a line a call in a file: the commands of a pipe run at the same time.
+        # Each call claims the next number by a file that it alone can make: the commands of a pipe
+        # run at the same time, and no number may be passed over.
         (shims / tool).write_text(
             "#!/bin/sh\n"
-            'echo x >>"$KILL_COUNT"\n'
-            'calls=0; while read -r _; do calls=$((calls + 1)); done <"$KILL_COUNT"\n'
+            "set -C; calls=1\n"
+            'until { true >"$KILL_COUNT/$calls"; } 2>/dev/null; do calls=$((calls + 1)); done\n'
             '[ "$KILL_WHEN" != before ] || [ "$calls" -ne "$KILL_AT" ] || kill -9 0\n'
             f'"{real}" "$@"; result=$?\n'
             '[ "$KILL_WHEN" != after ] || [ "$calls" -ne "$KILL_AT" ] || kill -9 0\n'
@@ -60,7 +61,8 @@ def counting(tmp_path: Path) -> Callable[[int, str], dict[str, str]]:
         (shims / tool).chmod(0o755)
 
     def environment(kill_at: int, when: str) -> dict[str, str]:
-        (tmp_path / "count").write_text("")
+        shutil.rmtree(tmp_path / "count", ignore_errors=True)
+        (tmp_path / "count").mkdir()
         return {
             **clean_environment(),
             "PATH": f"{shims}:{os.environ['PATH']}",
