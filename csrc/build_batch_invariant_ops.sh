@@ -19,7 +19,11 @@ python=${PYTHON:-python3}
 command -v "$python" >/dev/null 2>&1 ||
   die "there is no '$python': install Python 3.11 or newer, or set PYTHON to one"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-  die "$python is $("$python" --version 2>&1): set PYTHON to a Python 3.11 or newer"
+  {
+    found=$("$python" --version 2>&1) || :
+    found=${found%%$'\n'*} # other programs say more
+    die "$python is ${found:-not a Python}: set PYTHON to a Python 3.11 or newer"
+  }
 
 # The root goes into this process's path only: what it starts sees the caller's environment.
 exec "$python" -P -B -c '

@@ -107,7 +107,12 @@ def check_cmake() -> str:
     found = shutil.which("cmake")
     if found is None:
         raise StageError(f"there is no cmake: install CMake {wanted} or newer")
-    shown = subprocess.run([found, "--version"], capture_output=True, text=True)
+    try:
+        shown = subprocess.run([found, "--version"], capture_output=True, text=True)
+    except OSError as error:
+        raise StageError(
+            f"cannot run {found} ({error.strerror}): install CMake {wanted} or newer"
+        ) from error
     version = re.search(r"version (\d+)\.(\d+)", shown.stdout)
     if version is None:
         raise StageError(f"{found} --version says no version: install CMake {wanted} or newer")
@@ -124,7 +129,11 @@ def check_compiler() -> None:
     """
     chosen = os.environ.get("CXX", "")
     if chosen:
-        if shutil.which(shlex.split(chosen)[0]) is None:
+        try:
+            words = shlex.split(chosen)
+        except ValueError:  # a quotation without an end
+            words = []
+        if not words or shutil.which(words[0]) is None:
             raise StageError(
                 f"CXX is {chosen!r}, which is not a command: set it to a C++17 compiler"
             )
@@ -365,15 +374,28 @@ def install_run_package(package: Path, install_path: Path) -> None:
 def installed_stage1(plan: Plan, environ: Mapping[str, str]) -> Path:
     """The directory of an installed stage 1, for a stage 2 that is built by itself.
 
+    It is looked for as the wheel does, in search_path() of torch_ops_extension/src/library.cpp:
+    what the wheel would not find is not accepted.
+
     Raises:
-        StageError: there is none, neither in ASCEND_CUSTOM_OPP_PATH nor below the install path.
+        StageError: there is none.
     """
-    entries = environ.get("ASCEND_CUSTOM_OPP_PATH", "").split(":")
-    for place in (*(Path(entry) for entry in entries if entry), plan.place):
+    vendor = Path("vendors") / plan.place.name
+    places: list[Path] = []
+    for entry in filter(None, environ.get("ASCEND_CUSTOM_OPP_PATH", "").split(":")):
+        # A vendor's own directory, as set_env.bash writes it, or a root of vendors.
+        if entry.rstrip("/").rpartition("/")[2] == plan.place.name:
+            places.append(Path(entry))
+        places.append(entry / vendor)
+    places.append(plan.place)
+    if root := environ.get("ASCEND_OPP_PATH"):
+        places.append(root / vendor)
+    for place in places:
         if (place / run_package.LIBRARY).is_file():
-            return place
+            return place.absolute()
     raise StageError(
-        f"stage 2 needs stage 1, which is neither in ASCEND_CUSTOM_OPP_PATH nor in {plan.place}:"
+        f"stage 2 needs stage 1, which is neither in ASCEND_CUSTOM_OPP_PATH, {plan.place} nor"
+        " ASCEND_OPP_PATH:"
         f" run {PROGRAM}.sh {plan.soc.name} --stage 1 first, or give its --install-path"
     )
 

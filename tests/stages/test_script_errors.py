@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from csrc import stages
+from csrc.run_package.build import LIBRARY
 from vllm_ascend import soc
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,6 +112,8 @@ def test_python_that_is_missing_or_too_old_is_named(tmp_path: Path) -> None:
     fake(tmp_path, "python", 'case $1 in --version) echo "Python 3.10.4" ;; *) exit 1 ;; esac')
     line = only(script("cpu", PYTHON=str(tmp_path / "python")))
     assert "is Python 3.10.4" in line and "3.11 or newer" in line
+    fake(tmp_path, "python", "echo another program; echo its licence; exit 1")
+    assert "is another program: set PYTHON to" in only(script("cpu", PYTHON=f"{tmp_path}/python"))
 
 
 def test_cmake_that_is_missing_or_too_old_is_named(few_tools: Path) -> None:
@@ -118,6 +121,9 @@ def test_cmake_that_is_missing_or_too_old_is_named(few_tools: Path) -> None:
     fake(few_tools, "cmake", "echo cmake version 3.24.9")
     line = only(script("cpu", PATH=str(few_tools)))
     assert "3.24" in line and "CMake 3.25 or newer" in line
+    (few_tools / "cmake").write_text("text without a first line that names an interpreter\n")
+    line = only(script("cpu", PATH=str(few_tools)))
+    assert f"cannot run {few_tools}/cmake" in line and "CMake 3.25 or newer" in line
 
 
 def test_a_missing_compiler_is_named(few_tools: Path) -> None:
@@ -125,6 +131,9 @@ def test_a_missing_compiler_is_named(few_tools: Path) -> None:
     assert "no C++ compiler" in only(script("cpu", PATH=str(few_tools)))
     line = only(script("cpu", PATH=str(few_tools), CXX="no-such-c++ -O1"))
     assert "CXX is 'no-such-c++ -O1'" in line
+    for no_command in (" ", "'g++"):
+        line = only(script("cpu", PATH=str(few_tools), CXX=no_command))
+        assert f"CXX is {no_command!r}, which is not a command" in line
     fake(few_tools, "g++", "exit 1")
     assert "neither ninja nor make" in only(script("cpu", PATH=str(few_tools)))
 
@@ -198,6 +207,36 @@ def test_a_broken_compiler_leaves_a_log_and_nothing_installed(tmp_path: Path) ->
 def test_stage_2_alone_asks_for_stage_1(tmp_path: Path) -> None:
     line = said(script("cpu", "--stage", "2", "--install-path", str(tmp_path)))
     assert "--stage 1" in line and f"{tmp_path}/vendors/batch_invariant" in line
+
+
+@pytest.mark.parametrize(
+    ("variable", "entry", "found"),
+    [
+        ("ASCEND_CUSTOM_OPP_PATH", "{root}/vendors/batch_invariant", True),
+        ("ASCEND_CUSTOM_OPP_PATH", ":/elsewhere:{root}/vendors/batch_invariant//", True),
+        ("ASCEND_CUSTOM_OPP_PATH", "{root}", True),
+        ("ASCEND_OPP_PATH", "{root}", True),
+        ("ASCEND_CUSTOM_OPP_PATH", "{root}/another_name", False),
+        ("ASCEND_CUSTOM_OPP_PATH", "{root}/vendors/batch_invariant/.", False),
+        ("ASCEND_CUSTOM_OPP_PATH", "{root}/vendors", False),
+        ("ASCEND_OPP_PATH", "{root}/vendors/batch_invariant", False),
+    ],
+)
+def test_stage_2_accepts_the_stage_1_that_the_wheel_finds(
+    tmp_path: Path, variable: str, entry: str, found: bool
+) -> None:
+    root = tmp_path / "opp"
+    place = root / "vendors/batch_invariant"
+    (place / LIBRARY).parent.mkdir(parents=True)
+    (place / LIBRARY).touch()
+    (root / "another_name").symlink_to(place)
+    plan = stages.parse(["cpu", "--stage", "2", "--install-path", str(tmp_path / "none")])
+    environ = {variable: entry.format(root=root)}
+    if found:
+        assert stages.installed_stage1(plan, environ) == place
+    else:
+        with pytest.raises(stages.StageError, match="stage 2 needs stage 1"):
+            stages.installed_stage1(plan, environ)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
