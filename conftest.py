@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fast tests first: what starts the real vLLM comes later, what takes minutes last."""
 
+import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,3 +17,19 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ("slow" in item.keywords, "vllm" in item.keywords))
+
+
+@pytest.fixture(autouse=True)
+def _environment_restored() -> Iterator[None]:
+    """What a test leaves in the environment is gone before the next one.
+
+    vLLM's CPU platform writes LD_PRELOAD into its own process when it checks a configuration; a
+    program that a later test starts as another user would complain that it cannot open the file.
+    """
+    before = dict(os.environ)
+    yield
+    # pytest keeps the name of the running phase here, and removes it itself.
+    own = "PYTEST_CURRENT_TEST"
+    for name in os.environ.keys() - before.keys() - {own}:
+        del os.environ[name]
+    os.environ.update({name: value for name, value in before.items() if name != own})
