@@ -12,7 +12,7 @@ TABLE = "soc.toml"
 
 
 class BuildWithTable(build_py):
-    """build_py that adds soc.toml beside vllm_ascend/soc.py.
+    """build_py that adds soc.toml beside vllm_ascend/soc.
 
     An editable installation needs no copy: there the module finds the table in the root.
     """

@@ -24,7 +24,7 @@ from provision.standin import Built, Planned, assemble, native_subdir, plan_mach
 from provision.state import file_sha256
 
 ROOT = Path(__file__).parents[2]
-TREE_PARTS = ("recipes", "csrc", "soc.toml", "LICENSE", "tools", "vllm_ascend/soc.py")
+TREE_PARTS = ("recipes", "csrc", "soc.toml", "LICENSE", "tools", "vllm_ascend/soc")
 
 
 def build(tree: Path, name: str, place: Path, needs: list[Built], third_party: Path) -> Built:

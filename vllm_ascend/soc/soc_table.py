@@ -1,25 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The SoC table: which row of `soc.toml` a name stands for.
 
-The table itself is data and is never retyped here. It lies beside this module in an installed wheel
-and in the tree's root in a source tree. Neither torch nor vLLM is needed.
-
-    python -m vllm_ascend.soc resolve 910b
-    python -m vllm_ascend.soc resolve ascend910_9392 --field label
-    python -m vllm_ascend.soc list --json
+The table itself is data and is never retyped here. It lies beside this package in an installed
+wheel and in the tree's root in a source tree.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
-import json
-import os
 import re
-import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,13 +117,13 @@ def _chip_pattern(chip: str) -> re.Pattern[str]:
 
 
 def table_path() -> Path:
-    """Where the table lies: beside the module in a wheel, else in the root of the source tree.
+    """Where the table lies: beside the package in a wheel, else in the root of the source tree.
 
     Raises:
         FileNotFoundError: it lies at neither place.
     """
-    module = Path(__file__).resolve()
-    candidates = (module.with_name("soc.toml"), module.parent.parent / "soc.toml")
+    package = Path(__file__).resolve().parent
+    candidates = (package.with_name("soc.toml"), package.parent.parent / "soc.toml")
     for candidate in candidates:
         if candidate.is_file():
             return candidate
@@ -194,71 +186,3 @@ def rows() -> tuple[Soc, ...]:
 def resolve(name: str) -> Soc:
     """The row that `name` stands for; see `Table.resolve`."""
     return table().resolve(name)
-
-
-def default(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> Soc:
-    """The row to use where no SoC was named.
-
-    No NPU and no CANN: `cpu`. A machine with CANN and no NPU (a login node) decides nothing, and
-    neither does one with an NPU as long as its chip is not identified here: both ask for the name.
-
-    Args:
-        environ: environment to look for CANN in; the process's own by default.
-        root: directory that stands for `/`.
-
-    Raises:
-        UndecidedSocError: the name has to be given.
-    """
-    environ = os.environ if environ is None else environ
-    npus = sorted((root / "dev").glob("davinci[0-9]*"))
-    ask = f"name the SoC: one of {table().accepted()}"
-    if npus:
-        raise UndecidedSocError(f"this machine has an NPU ({npus[0]}); {ask}")
-    for variable in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"):
-        if environ.get(variable):
-            raise UndecidedSocError(f"CANN is set up ({variable}) but there is no NPU here; {ask}")
-    cann = root / "usr/local/Ascend"
-    if cann.is_dir():
-        raise UndecidedSocError(f"CANN is installed ({cann}) but there is no NPU here; {ask}")
-    return table().resolve("cpu")
-
-
-def _shown(value: object) -> str:
-    return " ".join(value) if isinstance(value, tuple) else str(value)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit status: 0, or 1 with one line on standard error."""
-    parser = argparse.ArgumentParser(
-        prog="python -m vllm_ascend.soc", description="Look a SoC up in the SoC table."
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    fields = [field.name for field in dataclasses.fields(Soc)]
-    resolving = commands.add_parser("resolve", help="print the row that a name stands for")
-    resolving.add_argument("name", nargs="?", help="any spelling; by default this machine's SoC")
-    resolving.add_argument("--field", choices=fields, default="name", help="what to print")
-    resolving.add_argument("--json", action="store_true", help="print the whole row as JSON")
-    listing = commands.add_parser("list", help="print every row")
-    listing.add_argument("--json", action="store_true", help="print the rows as JSON")
-    options = parser.parse_args(arguments)
-    try:
-        if options.command == "list":
-            found = rows()
-        else:
-            found = (default() if options.name is None else resolve(options.name),)
-    except (SocError, FileNotFoundError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    if options.json:
-        listed = [dataclasses.asdict(row) for row in found]
-        print(json.dumps(listed if options.command == "list" else listed[0], indent=2))
-    elif options.command == "list":
-        for row in found:
-            print(f"{row.name:<14}{row.label:<6}{row.product:<24}{' '.join(row.targets)}".rstrip())
-    else:
-        print(_shown(getattr(found[0], options.field)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
