@@ -11,31 +11,16 @@ machine that others load; it only means something with --threads 1.
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
-from collections.abc import Callable
 
 import batch_invariant_ops  # noqa: F401  registers the operators
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-
-Call = Callable[[], object]
+from turns import Call, seconds_in_turns
 
 HEADS = ((16, 8), (32, 8), (64, 4))
 HEAD_DIM = 128
 BLOCK = 128
-
-
-def median_seconds(calls: list[Call], turns: int, clock: Callable[[], float]) -> list[float]:
-    """Median seconds of each call; the calls take turns, the first turn is not counted."""
-    seconds: list[list[float]] = [[] for _ in calls]
-    for turn in range(turns + 1):
-        for call, times in zip(calls, seconds, strict=True):
-            begin = clock()
-            call()
-            if turn > 0:
-                times.append(clock() - begin)
-    return [statistics.median(times) for times in seconds]
 
 
 def ours(
@@ -99,7 +84,7 @@ def main() -> None:
                     return scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
 
                 mine = ours(query, key, value, q_len, length)
-                a, b = median_seconds([stock, mine], args.turns, clock)
+                a, b = seconds_in_turns([stock, mine], args.turns, clock)
                 if phase == "prefill":
                     pairs = length * (length + 1) / 2
                     rate = f"{4 * pairs * heads * HEAD_DIM / b / 1e9:7.1f} GFLOP/s"

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import batch_invariant_ops
 import torch
+from turns import Call, seconds_in_turns
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -107,16 +108,8 @@ class Timing:
     clock: Callable[[], float]
     summary: Callable[[list[float]], float]
 
-    def seconds(self, calls: Sequence[Callable[[], torch.Tensor]]) -> list[float]:
-        """One figure for each call; the calls take turns. The first turn counts for nothing."""
-        seconds: list[list[float]] = [[] for _ in calls]
-        for turn in range(self.repeats + 1):
-            for call, times in zip(calls, seconds, strict=True):
-                begin = self.clock()
-                call()
-                if turn > 0:
-                    times.append(self.clock() - begin)
-        return [self.summary(times) for times in seconds]
+    def seconds(self, calls: Sequence[Call]) -> list[float]:
+        return seconds_in_turns(calls, self.repeats, self.clock, self.summary)
 
 
 def bits(t: torch.Tensor) -> torch.Tensor:

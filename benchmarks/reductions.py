@@ -9,30 +9,15 @@ load; it only means something with --threads 1.
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
-from collections.abc import Callable
 
 import batch_invariant_ops  # noqa: F401  registers the operators
 import torch
-
-Call = Callable[[], object]
+from turns import Call, seconds_in_turns
 
 # Rows x length: a layer's hidden state at decode and prefill, and a vocabulary.
 SHAPES = ((32, 4096), (1024, 4096), (1, 151936), (32, 151936))
 EPSILON = 1e-6
-
-
-def median_seconds(calls: list[Call], turns: int, clock: Callable[[], float]) -> list[float]:
-    """Median seconds of each call; the calls take turns, the first turn is not counted."""
-    seconds: list[list[float]] = [[] for _ in calls]
-    for turn in range(turns + 1):
-        for call, times in zip(calls, seconds, strict=True):
-            begin = clock()
-            call()
-            if turn > 0:
-                times.append(clock() - begin)
-    return [statistics.median(times) for times in seconds]
 
 
 def pairs(x: torch.Tensor) -> dict[str, tuple[Call, Call]]:
@@ -78,7 +63,7 @@ def main() -> None:
         for dtype in (torch.float32, torch.bfloat16):
             x = torch.randn(rows, length).to(dtype)
             for name, calls in pairs(x).items():
-                stock, ours = median_seconds(list(calls), args.turns, clock)
+                stock, ours = seconds_in_turns(list(calls), args.turns, clock)
                 kind = str(dtype).removeprefix("torch.")
                 print(
                     f"{name:14} {f'{rows}x{length}':>14} {kind:>9} {stock * 1e6:10.1f} "
