@@ -11,53 +11,29 @@
 #ifndef BI_CPU_DISPATCH_H
 #define BI_CPU_DISPATCH_H
 
+#include "isa.h"
 #include "runtime.h"
 
+#define BI_DECLARE_KERNEL(isa, result, name, parameters) \
+  namespace isa {                                        \
+  result name parameters;                                \
+  }
 #ifdef BI_ISA
-#define BI_KERNEL(result, name, parameters) \
-  namespace BI_ISA {                        \
-  result name parameters;                   \
-  }
-#elif defined(BI_HAVE_avx512)
-#define BI_KERNEL(result, name, parameters) \
-  namespace portable {                      \
-  result name parameters;                   \
-  }                                         \
-  namespace avx512 {                        \
-  result name parameters;                   \
-  }                                         \
-  namespace avx512_bf16 {                   \
-  result name parameters;                   \
-  }
-#define BI_CALL(name) \
-  (*::bi::pick_kernel(&::bi::portable::name, &::bi::avx512::name, &::bi::avx512_bf16::name))
+#define BI_KERNEL(result, name, parameters) BI_DECLARE_KERNEL(BI_ISA, result, name, parameters)
 #else
-#define BI_KERNEL(result, name, parameters) \
-  namespace portable {                      \
-  result name parameters;                   \
-  }
-#define BI_CALL(name) \
-  (*::bi::pick_kernel(&::bi::portable::name, &::bi::portable::name, &::bi::portable::name))
-#endif
+#define BI_KERNEL(result, name, parameters) BI_EACH_ISA(BI_DECLARE_KERNEL, result, name, parameters)
+#define BI_KERNEL_ADDRESS(isa, name) &::bi::isa::name,
+#define BI_CALL(name) (*::bi::pick_kernel({BI_EACH_ISA(BI_KERNEL_ADDRESS, name)}))
 
 namespace bi {
 
-#ifndef BI_ISA
 // The kernel for chosen_isa(). Throws Error where that does.
-template <typename F>
-F *pick_kernel(F *portable, F *avx512, F *avx512_bf16) {
-  switch (chosen_isa()) {
-    case Isa::avx512_bf16:
-      return avx512_bf16;
-    case Isa::avx512:
-      return avx512;
-    case Isa::portable:
-      break;
-  }
-  return portable;
+template <typename F, size_t kCount>
+F *pick_kernel(F *const (&kernels)[kCount]) {
+  return kernels[static_cast<size_t>(chosen_isa())];
 }
-#endif
 
 }  // namespace bi
+#endif
 
 #endif

@@ -3,7 +3,6 @@
 // exp and log against double, over a sweep of all fp32 values. The kernels' header is compiled here
 // for the portable instruction set; that the others give the same bits, the operators' tests state.
 #define BI_ISA test_portable
-#define BI_ISA_LEVEL 0
 #include "exp_log.h"
 
 #include "testing.h"

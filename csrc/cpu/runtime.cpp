@@ -45,20 +45,24 @@ void run_on_own_threads(int64_t tasks, int threads, bi_task task, void *arg) {
 std::atomic<bi_run> installed_run{nullptr};
 
 bool machine_runs(Isa isa) {
+  switch (isa) {
+    case Isa::portable:
+      return true;
 #if defined(__x86_64__)
-  if (isa == Isa::portable) return true;
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                      __builtin_cpu_supports("fma");
-  if (isa == Isa::avx512) return avx512;
-  return avx512 && __builtin_cpu_supports("avx512bf16");
-#else
-  return isa == Isa::portable;
+    case Isa::avx512:
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("fma");
+    case Isa::avx512_bf16:
+      return machine_runs(Isa::avx512) && __builtin_cpu_supports("avx512bf16");
 #endif
+  }
+  return false;
 }
 
-// In order of preference.
-constexpr Isa kIsas[] = {Isa::avx512_bf16, Isa::avx512, Isa::portable};
+#define BI_ENUM_VALUE(isa, ...) Isa::isa,
+constexpr Isa kIsas[] = {BI_EACH_ISA(BI_ENUM_VALUE, )};
+#undef BI_ENUM_VALUE
 
 struct Choice {
   Isa isa = Isa::portable;
@@ -69,19 +73,22 @@ Choice choose() {
   Choice choice;
   const char *env = std::getenv("BI_CPU_ISA");
   const std::string wanted = env != nullptr ? env : "";
+  std::string known;
   for (Isa isa : kIsas) {
-    if (!wanted.empty() && wanted != isa_name(isa)) continue;
-    if (machine_runs(isa)) {
+    if (wanted.empty()) {
+      if (machine_runs(isa)) choice.isa = isa;  // the last one is the best
+      continue;
+    }
+    if (wanted == isa_name(isa)) {
       choice.isa = isa;
+      if (!machine_runs(isa))
+        choice.error = "BI_CPU_ISA: this machine does not run '" + wanted + "'";
       return choice;
     }
-    if (!wanted.empty()) {
-      choice.error = "BI_CPU_ISA: this machine does not run '" + wanted + "'";
-      return choice;
-    }
+    known += (known.empty() ? "" : ", ") + std::string(isa_name(isa));
   }
-  choice.error = "BI_CPU_ISA: unknown instruction set '" + wanted +
-                 "'; expected portable, avx512 or avx512_bf16";
+  if (!wanted.empty())
+    choice.error = "BI_CPU_ISA: unknown instruction set '" + wanted + "'; expected one of " + known;
   return choice;
 }
 
@@ -120,15 +127,10 @@ void run_tasks(int64_t tasks, int threads, bi_task task, void *arg) {
 }
 
 const char *isa_name(Isa isa) {
-  switch (isa) {
-    case Isa::avx512_bf16:
-      return "avx512_bf16";
-    case Isa::avx512:
-      return "avx512";
-    case Isa::portable:
-      break;
-  }
-  return "portable";
+#define BI_NAME(isa, ...) #isa,
+  static constexpr const char *kNames[] = {BI_EACH_ISA(BI_NAME, )};
+#undef BI_NAME
+  return kNames[static_cast<size_t>(isa)];
 }
 
 Isa chosen_isa() {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "batch_invariant.h"
+#include "isa.h"
 
 namespace bi {
 
@@ -50,9 +51,6 @@ void parallel_for(int64_t tasks, int threads, F &&f) {
       tasks, threads, [](void *arg, int64_t i) { (*static_cast<Body *>(arg))(i); },
       const_cast<void *>(static_cast<const void *>(&f)));
 }
-
-// Instruction sets; kernels are compiled once for each (BI_ISA, BI_ISA_LEVEL).
-enum class Isa { portable = 0, avx512 = 1, avx512_bf16 = 2 };
 
 // The best one this machine runs, or what BI_CPU_ISA asks for. Throws Error for a name that is
 // unknown or that the machine does not run.

@@ -11,7 +11,7 @@
 namespace bi {
 namespace BI_ISA {
 
-#if BI_ISA_LEVEL >= 1
+#if defined(BI_VEC_AVX512)
 
 // r[i] lane j <-> r[j] lane i, for 32-bit lanes: pairs, quads, then 128-bit quarters.
 inline void transpose_lanes(__m512i (&r)[16]) {

@@ -13,7 +13,7 @@
 namespace bi {
 namespace BI_ISA {
 
-#if BI_ISA_LEVEL >= 1
+#if defined(BI_VEC_AVX512)
 
 struct Words {
   __m512i v;

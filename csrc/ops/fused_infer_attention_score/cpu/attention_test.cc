@@ -3,7 +3,6 @@
 // Attention against its numeric contract (../README.md): the sequence of one row as scalar code,
 // and everything that must not change a bit.
 #define BI_ISA test_portable
-#define BI_ISA_LEVEL 0
 #include <numeric>
 
 #include "exp_log.h"

@@ -23,7 +23,7 @@ struct Float32 {
   static Vec step(const Broadcast &a, Words b, Vec sum) { return Vec::fma(a.x, b.as_float(), sum); }
 };
 
-#if BI_ISA_LEVEL >= 2
+#if defined(BI_BF16_PAIRS)
 // vdpbf16ps adds the product of the high halves, then that of the low halves, each as a fused
 // multiply-add rounded to nearest, with subnormal operands and results replaced by zeros.
 struct Bfloat16 {
@@ -197,7 +197,11 @@ struct Finish {
 
 // Vectors of columns that are worked on at once. With AVX-512 a whole panel fits in registers;
 // elsewhere one vector is four registers already.
-constexpr int kVectors = BI_ISA_LEVEL >= 1 ? kPanel / 16 : 1;
+#if defined(BI_VEC_AVX512)
+constexpr int kVectors = kPanel / 16;
+#else
+constexpr int kVectors = 1;
+#endif
 
 // R rows by V vectors of columns, over `count` words of a block of B with rows of `width` words.
 // `sums` is [R][V*16]. Meanwhile two cache lines a word are fetched from `ahead` on, in steps of
@@ -266,7 +270,7 @@ Micro<Form> micro_of_rows(int64_t rows) {
 
 template <typename Form>
 Micro<Form> micro_of(int64_t rows, int64_t vectors) {
-#if BI_ISA_LEVEL >= 1
+#if defined(BI_VEC_AVX512)
   static_assert(kVectors == 4, "one instance for each number of vectors");
   switch (vectors) {
     case 4:
