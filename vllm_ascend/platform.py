@@ -11,7 +11,7 @@ from vllm.logger import init_logger
 from vllm.platforms.cpu import CpuPlatform
 
 from vllm_ascend.batch_invariant import guard, hooks, main_module, norms, operators, overrides
-from vllm_ascend.batch_invariant.switch import enabled
+from vllm_ascend.batch_invariant.switch import ModeRefused, enabled
 
 logger = init_logger("vllm.ascend.platform")
 
@@ -31,7 +31,7 @@ class AscendCpuPlatform(CpuPlatform):
             return
         # The V2 runner has a sampler and an attention path of its own.
         if os.environ.setdefault(_MODEL_RUNNER_VARIABLE, "0") != "0":
-            raise ValueError(
+            raise ModeRefused(
                 f"VLLM_BATCH_INVARIANT=1: {_MODEL_RUNNER_VARIABLE}="
                 f"{os.environ[_MODEL_RUNNER_VARIABLE]} is not supported; unset it"
             )

@@ -90,16 +90,6 @@ def test_one_override_left_out_is_a_control(models: dict[str, str], tmp_path: Pa
     assert control["tries"][0]["differing"] > 0
 
 
-def test_an_override_that_does_not_exist_is_one_line(
-    models: dict[str, str], tmp_path: Path
-) -> None:
-    code, _, printed = check(
-        tmp_path, "--model", models["qwen3"], "--threads", "1", "--subject", "without:nothing"
-    )
-    assert code == 3, printed
-    assert "no override is called nothing" in printed.splitlines()[-1]
-
-
 def test_weights_that_are_cut_off_are_one_line(models: dict[str, str], tmp_path: Path) -> None:
     damaged = make_model("qwen3-moe", tmp_path / "damaged")
     weights = damaged / "model.safetensors"

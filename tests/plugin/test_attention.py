@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from vllm_ascend.batch_invariant import operators
+from vllm_ascend.batch_invariant.switch import ModeRefused
 
 HEADS, KV_HEADS, DIM, BLOCK = 4, 2, 64, 128
 
@@ -169,7 +170,7 @@ def test_a_row_has_its_bits_in_prefill_in_decode_and_among_others(
 def test_attention_that_the_operator_lacks_is_refused(argument: dict[str, Any], named: str) -> None:
     from vllm_ascend.attention.backend import BatchInvariantAttention
 
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ModeRefused) as error:
         BatchInvariantAttention(HEADS, DIM, 1.0, KV_HEADS, **argument)
     assert named in str(error.value)
 
@@ -178,5 +179,5 @@ def test_attention_that_is_not_causal_is_refused() -> None:
     from vllm_ascend.attention.backend import BatchInvariantMetadataBuilder
 
     builder = BatchInvariantMetadataBuilder(None, [], None, torch.device("cpu"))
-    with pytest.raises(ValueError, match="must be causal"):
+    with pytest.raises(ModeRefused, match="must be causal"):
         builder.build(0, SimpleNamespace(causal=False))

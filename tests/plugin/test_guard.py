@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +13,9 @@ import pytest
 import torch
 
 from vllm_ascend.batch_invariant import guard
+from vllm_ascend.batch_invariant.switch import ModeRefused
 
-from .conftest import RunPython
+from .conftest import RunPython, engine_environment
 
 
 def configuration(**changes: Any) -> SimpleNamespace:
@@ -29,9 +33,17 @@ def configuration(**changes: Any) -> SimpleNamespace:
             has_inner_state=False,
             is_multimodal_model=False,
             max_model_len=4096,
+            original_max_model_len=None,
+            get_sliding_window=lambda: None,
+            get_num_layers=lambda parallel: 2,
+            get_num_kv_heads=lambda parallel: 4,
+            get_head_size=lambda: 128,
         ),
         cache_config=SimpleNamespace(
-            enable_prefix_caching=False, block_size=128, cache_dtype="auto"
+            enable_prefix_caching=False,
+            block_size=128,
+            cache_dtype="auto",
+            kv_cache_memory_bytes=None,
         ),
         scheduler_config=SimpleNamespace(
             enable_chunked_prefill=False,
@@ -101,6 +113,14 @@ def test_a_configuration_without_a_model_is_not_looked_at() -> None:
         ({"model_config.is_encoder_decoder": True}, "an encoder and a decoder"),
         ({"model_config.has_inner_state": True}, "recurrent state"),
         ({"model_config.is_multimodal_model": True}, "images or sound"),
+        ({"model_config.get_sliding_window": lambda: 4096}, "--disable-sliding-window"),
+        (
+            # A block is 2 layers of 4 heads of 128 in bfloat16, keys and values: 512 KiB.
+            {"cache_config.kv_cache_memory_bytes": 10 * (512 << 10)},
+            "--kv-cache-memory-bytes gives 5.0 MiB: give --max-model-len 1152 or less, or "
+            "--kv-cache-memory-bytes 17301504",
+        ),
+        ({"cache_config.kv_cache_memory_bytes": 1}, "give --kv-cache-memory-bytes 17301504"),
         ({"parallel_config.tensor_parallel_size": 2}, "--tensor-parallel-size 1"),
         ({"parallel_config.pipeline_parallel_size": 2}, "--pipeline-parallel-size 1"),
         ({"parallel_config.data_parallel_size": 2}, "--data-parallel-size 1"),
@@ -126,11 +146,23 @@ def test_a_configuration_without_a_model_is_not_looked_at() -> None:
 def test_what_the_mode_cannot_honour_is_one_line_that_names_the_flag(
     changes: dict[str, Any], flag: str
 ) -> None:
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ModeRefused) as error:
         guard.check(configuration(**changes))
     message = str(error.value)
     assert message.startswith("VLLM_BATCH_INVARIANT=1: ") and flag in message
     assert "\n" not in message
+
+
+def test_a_cache_for_one_longest_request_is_enough() -> None:
+    guard.check(configuration(**{"cache_config.kv_cache_memory_bytes": 17301504}))
+    guard.check(
+        configuration(
+            **{
+                "cache_config.kv_cache_memory_bytes": 2 * (512 << 10),
+                "model_config.original_max_model_len": -1,  # vLLM fits the length to the cache
+            }
+        )
+    )
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
@@ -140,7 +172,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
             "cache_config.enable_prefix_caching": True,
         }
     )
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ModeRefused) as error:
         guard.check(config)
     assert len(str(error.value).splitlines()) == 2
 
@@ -185,3 +217,21 @@ def test_a_missing_operator_package_is_an_error_that_names_it(run_python: RunPyt
     last = done.stderr.splitlines()[-1]
     assert "needs the package batch_invariant_ops" in last
     assert "bash csrc/build_batch_invariant_ops.sh cpu" in last
+
+
+@pytest.mark.vllm
+def test_vllm_serve_ends_in_the_lines_that_name_the_flags(dense_model: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(dense_model)],
+        env=engine_environment(VLLM_BATCH_INVARIANT="1"),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2:] == [
+        "vllm_ascend.batch_invariant.switch.ModeRefused: VLLM_BATCH_INVARIANT=1: chunked prefill "
+        "is on; use --no-enable-chunked-prefill (offline: enable_chunked_prefill=False)",
+        "VLLM_BATCH_INVARIANT=1: prefix caching is on; use --no-enable-prefix-caching "
+        "(offline: enable_prefix_caching=False)",
+    ]

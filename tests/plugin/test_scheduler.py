@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from vllm_ascend.batch_invariant.kv_memory import affordable_bytes
+from vllm_ascend.batch_invariant.switch import ModeRefused
 
 BLOCK = 128
 MAX_MODEL_LEN = 1024
@@ -131,7 +132,9 @@ def test_a_request_as_long_as_the_cache_runs_alone(dense_model: Path) -> None:
 def test_a_cache_too_small_for_the_longest_request_is_refused(dense_model: Path) -> None:
     from vllm_ascend.batch_invariant.scheduler import NoPreemptionScheduler
 
-    with pytest.raises(ValueError, match=r"holds 7 blocks .* can need 8: give --max-model-len 896"):
+    with pytest.raises(
+        ModeRefused, match=r"holds 7 blocks .* can need 8: give --max-model-len 896"
+    ):
         scheduler(NoPreemptionScheduler, dense_model, 8)
 
 
@@ -165,5 +168,5 @@ def test_the_cache_takes_at_most_half_of_what_is_free(monkeypatch: pytest.Monkey
     monkeypatch.setattr(kv_memory, "_memory", lambda: free)
     specs = {"a": specification(1500)}
     assert affordable_bytes(specs, max_model_len=200, max_num_seqs=100) == 33 * 1500
-    with pytest.raises(ValueError, match=r"give --max-model-len 4096 or less"):
+    with pytest.raises(ModeRefused, match=r"give --max-model-len 4096 or less"):
         affordable_bytes(specs, max_model_len=5000, max_num_seqs=1)

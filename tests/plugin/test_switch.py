@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from vllm_ascend.batch_invariant import overrides, switch
+from vllm_ascend.batch_invariant.switch import ModeRefused
 
 from .conftest import RunPython
 
@@ -82,7 +83,7 @@ def test_the_mode_is_on_for_an_integer_other_than_zero(
 
 def test_a_value_that_is_no_integer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(switch.MODE_VARIABLE, "yes")
-    with pytest.raises(ValueError, match="VLLM_BATCH_INVARIANT='yes': expected 0 or 1"):
+    with pytest.raises(ModeRefused, match="VLLM_BATCH_INVARIANT='yes': expected 0 or 1"):
         switch.enabled()
 
 
@@ -96,7 +97,7 @@ def test_a_control_leaves_out_what_it_names(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_control_that_names_nothing_real_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(switch.LEFT_OUT_VARIABLE, "aten::nm")
-    with pytest.raises(ValueError, match="no override is called aten::nm; choose from aten::_log"):
+    with pytest.raises(ModeRefused, match="no override is called aten::nm; choose from aten::_log"):
         overrides.active()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from vllm_ascend.batch_invariant.__main__ import main
+from vllm_ascend.batch_invariant.report.classify import CLASSES
 from vllm_ascend.batch_invariant.report.command import as_text, merge
 
 
@@ -53,6 +54,25 @@ def test_an_uncovered_operator_comes_first_and_is_named_at_the_end() -> None:
     assert document["covered"] is False and document["uncovered"] == ["aten::sum"]
     assert document["operators"][0]["operator"] == "aten::sum"
     assert "report: uncovered: aten::sum\nreport: NOT covered: 2 operators" in as_text(document)
+
+
+def test_what_holds_for_a_class_is_said_once() -> None:
+    moved = [(f"aten::{name}", "move", 1) for name in ("cat", "copy_", "gather")]
+    document = traced(*moved)
+    for finding in document["findings"][:2]:
+        finding["reason"] = CLASSES["move"]
+    lines = as_text(merge({"a": document})).splitlines()
+    assert sum(CLASSES["move"] in line for line in lines) == 1
+    assert sum("because" in line for line in lines) == 2  # the third's own, and a heading
+    assert len([line for line in lines if line]) == len({line for line in lines if line})
+
+
+def test_an_override_that_does_not_exist_is_3_before_anything_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["report", "--subject", "without:typo"]) == 3
+    [line] = capsys.readouterr().err.splitlines()
+    assert "'typo'; choose from aten::_log_softmax, " in line
 
 
 def test_compiled_code_is_uncovered_because_no_trace_sees_it() -> None:

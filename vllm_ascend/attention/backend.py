@@ -23,6 +23,7 @@ from vllm.v1.attention.backend import (
 from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout, KVCacheSpec
 
 from vllm_ascend.batch_invariant import operators
+from vllm_ascend.batch_invariant.switch import ModeRefused
 
 BLOCK_SIZE = 128
 # Right-down causal: the last query row of a request sees its last key (torch_npu's numbering).
@@ -114,10 +115,10 @@ class BatchInvariantMetadataBuilder(AttentionMetadataBuilder[BatchInvariantMetad
         common_attn_metadata: CommonAttentionMetadata,
         fast_build: bool = False,
     ) -> BatchInvariantMetadata:
-        """The metadata of one step. Raises ValueError for attention that is not causal."""
+        """The metadata of one step. Raises ModeRefused for attention that is not causal."""
         common = common_attn_metadata
         if common.causal is not True:
-            raise ValueError("VLLM_BATCH_INVARIANT=1: attention must be causal")
+            raise ModeRefused("VLLM_BATCH_INVARIANT=1: attention must be causal")
         requests = common.num_reqs
         return BatchInvariantMetadata(
             num_tokens=common.num_actual_tokens,
@@ -128,7 +129,7 @@ class BatchInvariantMetadataBuilder(AttentionMetadataBuilder[BatchInvariantMetad
 
 
 class BatchInvariantAttention(AttentionImpl[BatchInvariantMetadata]):
-    """One layer's attention. Raises ValueError for a kind of attention that it cannot honour."""
+    """One layer's attention. Raises ModeRefused for a kind of attention that it cannot honour."""
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class BatchInvariantAttention(AttentionImpl[BatchInvariantMetadata]):
             "attention sinks": sinks is not None,
         }
         if found := [name for name, present in unsupported.items() if present]:
-            raise ValueError(
+            raise ModeRefused(
                 f"VLLM_BATCH_INVARIANT=1: this model uses {', '.join(found)}, which the "
                 "batch-invariant attention operator does not support"
             )

@@ -7,19 +7,20 @@ Each refusal is one line that names the flag to change, for the command line and
 from collections.abc import Iterator
 from typing import Any
 
-from vllm_ascend.batch_invariant import norms, operators, overrides
+from vllm_ascend.batch_invariant import kv_memory, norms, operators, overrides
 from vllm_ascend.batch_invariant.hooks import RMS_NORM
+from vllm_ascend.batch_invariant.switch import ModeRefused
 
 # Size in tokens of a KV block: the guide's, and what the attention operator is made for.
 BLOCK_SIZE = 128
 
 
 def require_our_platform() -> None:
-    """Raises RuntimeError where vLLM runs on a platform that would ignore the mode."""
+    """Raises ModeRefused where vLLM runs on a platform that would ignore the mode."""
     from vllm.platforms import current_platform
 
     if not type(current_platform).__module__.startswith("vllm_ascend."):
-        raise RuntimeError(
+        raise ModeRefused(
             "VLLM_BATCH_INVARIANT=1 needs the platform of vllm-ascend, and vLLM chose "
             f"{type(current_platform).__name__}: unset VLLM_TARGET_DEVICE, and unset VLLM_PLUGINS "
             "or add `ascend` to it"
@@ -27,9 +28,9 @@ def require_our_platform() -> None:
 
 
 def check(vllm_config: Any) -> None:
-    """Raises ValueError with one line for each setting of the run that the mode cannot honour."""
+    """Raises ModeRefused with one line for each setting of the run that the mode cannot honour."""
     if problems := list(refusals(vllm_config)):
-        raise ValueError("\n".join(f"VLLM_BATCH_INVARIANT=1: {problem}" for problem in problems))
+        raise ModeRefused("\n".join(f"VLLM_BATCH_INVARIANT=1: {problem}" for problem in problems))
 
 
 def refusals(vllm_config: Any) -> Iterator[str]:
@@ -41,6 +42,7 @@ def refusals(vllm_config: Any) -> Iterator[str]:
     yield from _parallelism(vllm_config.parallel_config)
     yield from _features(vllm_config)
     yield from _execution(vllm_config)
+    yield from _memory(vllm_config)
 
 
 def _change(problem: str, flag: str, offline: str) -> str:
@@ -121,6 +123,13 @@ def _model(model: Any, cache: Any) -> Iterator[str]:
     for name, present in unsupported.items():
         if present:
             yield f"{model.model} has {name}; use a decoder-only text model with plain attention"
+    # 0 stands for "none" in some checkpoints.
+    if window := model.get_sliding_window():
+        yield _change(
+            f"{model.model} has a sliding window of {window} tokens",
+            "--disable-sliding-window, which limits --max-model-len to it",
+            "disable_sliding_window=True",
+        )
 
 
 def _parallelism(parallel: Any) -> Iterator[str]:
@@ -198,6 +207,11 @@ def _execution(vllm_config: Any) -> Iterator[str]:
             "--moe-backend auto",
             'moe_backend="auto"',
         )
+
+
+def _memory(vllm_config: Any) -> Iterator[str]:
+    if problem := kv_memory.shortage(vllm_config):
+        yield problem
 
 
 def choose_eager(vllm_config: Any, logger: Any) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from vllm.logger import init_logger
 from vllm.utils.cpu_resource_utils import get_allowed_cpu_list, get_memory_node_info
-from vllm.utils.mem_utils import format_gib
+
+from vllm_ascend.batch_invariant.switch import ModeRefused
 
 logger = init_logger("vllm.ascend.batch_invariant")
 
@@ -39,12 +40,62 @@ def blocks_per_request(tokens: int, block_size: int) -> int:
     return -(-tokens // block_size)
 
 
+def _shortage(
+    *, blocks: int, per_block: int, block_size: int, max_model_len: int, source: str
+) -> str | None:
+    """None where a request of max_model_len tokens fits into so many blocks, else one line.
+
+    `source` says in words where the blocks come from.
+    """
+    # vLLM keeps one block for itself (the null block).
+    needed = 1 + blocks_per_request(max_model_len, block_size)
+    if blocks >= needed:
+        return None
+    fits = max(blocks - 1, 0) * block_size
+    shorter = f"--max-model-len {fits} or less, or " if fits else ""
+    return (
+        f"a request of {max_model_len} tokens needs {_size(needed * per_block)} of KV cache and "
+        f"{source} {_size(blocks * per_block)}: give {shorter}"
+        f"--kv-cache-memory-bytes {needed * per_block}"
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
+
+
+def shortage(vllm_config: Any) -> str | None:
+    """None, or one line where no request of max_model_len tokens could ever run.
+
+    Judged from the configuration alone, before weights are loaded and in the user's own process:
+    what the engine's process finds out later ends in vLLM's "see root cause above".
+    """
+    model, cache = vllm_config.model_config, vllm_config.cache_config
+    if model.original_max_model_len == -1:  # vLLM then takes the length that fits
+        return None
+    parallel = vllm_config.parallel_config
+    per_token = 2 * model.get_num_kv_heads(parallel) * model.get_head_size() * model.dtype.itemsize
+    per_block = per_token * model.get_num_layers(parallel) * cache.block_size
+    given = cache.kv_cache_memory_bytes
+    return _shortage(
+        blocks=(_affordable() if given is None else given) // per_block,
+        per_block=per_block,
+        block_size=cache.block_size,
+        max_model_len=model.max_model_len,
+        source="this machine can spare" if given is None else "--kv-cache-memory-bytes gives",
+    )
+
+
+def _affordable() -> int:
+    return int(_memory().available_memory * SHARE_OF_FREE_MEMORY)
+
+
 def affordable_bytes(specs: Mapping[str, Any], *, max_model_len: int, max_num_seqs: int) -> int:
     """Bytes for the KV cache of all layers in `specs` (layer name -> vLLM's KVCacheSpec).
 
     As much as max_num_seqs requests of max_model_len tokens can fill, at most
-    SHARE_OF_FREE_MEMORY of the memory that is free now, a whole number of blocks. Raises ValueError
-    where not even one such request fits.
+    SHARE_OF_FREE_MEMORY of the memory that is free now, a whole number of blocks. Raises
+    ModeRefused where not even one such request fits.
     """
     if not specs:
         return 0
@@ -53,20 +104,20 @@ def affordable_bytes(specs: Mapping[str, Any], *, max_model_len: int, max_num_se
     per_request = blocks_per_request(max_model_len, block_size)
     # vLLM keeps one block for itself (the null block).
     wanted = 1 + per_request * max_num_seqs
-    affordable = int(_memory().available_memory * SHARE_OF_FREE_MEMORY) // per_block
-    blocks = min(wanted, affordable)
-    if blocks < 1 + per_request:
-        fits = max(blocks - 1, 0) * block_size
-        raise ValueError(
-            f"VLLM_BATCH_INVARIANT=1: a request of {max_model_len} tokens needs "
-            f"{format_gib((1 + per_request) * per_block)} GiB of KV cache and this machine can "
-            f"spare {format_gib(blocks * per_block)} GiB: give --max-model-len {fits} or less, or "
-            f"--kv-cache-memory-bytes {(1 + per_request) * per_block} to insist"
-        )
+    blocks = min(wanted, _affordable() // per_block)
+    problem = _shortage(
+        blocks=blocks,
+        per_block=per_block,
+        block_size=block_size,
+        max_model_len=max_model_len,
+        source="this machine can spare",
+    )
+    if problem is not None:
+        raise ModeRefused(f"VLLM_BATCH_INVARIANT=1: {problem}")
     logger.info(
-        "Batch-invariant mode: KV cache of %s GiB, %d blocks of %d tokens "
+        "Batch-invariant mode: KV cache of %.2f GiB, %d blocks of %d tokens "
         "(--kv-cache-memory-bytes chooses another size).",
-        format_gib(blocks * per_block),
+        blocks * per_block / 2**30,
         blocks,
         block_size,
     )

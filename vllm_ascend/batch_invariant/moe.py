@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from vllm_ascend.batch_invariant import operators
 from vllm_ascend.batch_invariant.overrides import Override
+from vllm_ascend.batch_invariant.switch import ModeRefused
 
 _HOOK = "backend_to_kernel_cls"
 
@@ -93,7 +94,7 @@ def _experts_class() -> type:
         def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
             """Packs w13 [E, 2I, H] and w2 [E, H, I] and frees the loaded weights."""
             if self.w1_bias is not None or self.w2_bias is not None:
-                raise ValueError("VLLM_BATCH_INVARIANT=1: experts with a bias are not supported")
+                raise ModeRefused("VLLM_BATCH_INVARIANT=1: experts with a bias are not supported")
             self.num_experts, _, self.intermediate = layer.w2_weight.shape
             self.w13 = self._pack(layer, "w13_weight")
             self.w2 = self._pack(layer, "w2_weight")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from vllm_ascend.batch_invariant import operators
-from vllm_ascend.batch_invariant.switch import LEFT_OUT_VARIABLE, left_out
+from vllm_ascend.batch_invariant.switch import LEFT_OUT_VARIABLE, ModeRefused, left_out
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ def declared() -> tuple[Override, ...]:
 def active() -> tuple[Override, ...]:
     """The overrides of this run: all that are declared but those a control leaves out.
 
-    Raises ValueError where the control names an override that does not exist.
+    Raises ModeRefused where the control names an override that does not exist.
     """
     names = left_out()
     known = {override.name for override in declared()}
     if unknown := sorted(names - known):
-        raise ValueError(
+        raise ModeRefused(
             f"{LEFT_OUT_VARIABLE}: no override is called {', '.join(unknown)}; "
             f"choose from {', '.join(sorted(known))}"
         )

@@ -17,6 +17,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
 from vllm_ascend.batch_invariant.kv_memory import blocks_per_request
+from vllm_ascend.batch_invariant.switch import ModeRefused
 
 logger = init_logger("vllm.ascend.batch_invariant")
 
@@ -47,7 +48,7 @@ def may_start(
 class NoPreemptionScheduler(Scheduler):
     """vLLM's scheduler with admission by worst case.
 
-    Raises ValueError at start-up where the KV cache is too small for one request of max_model_len
+    Raises ModeRefused at start-up where the KV cache is too small for one request of max_model_len
     tokens, which would otherwise wait for ever.
     """
 
@@ -57,7 +58,7 @@ class NoPreemptionScheduler(Scheduler):
         self.capacity = self.kv_cache_manager.block_pool.num_gpu_blocks - 1
         longest = blocks_per_request(self.max_model_len, self.block_size)
         if longest > self.capacity:
-            raise ValueError(
+            raise ModeRefused(
                 f"VLLM_BATCH_INVARIANT=1: the KV cache holds {self.capacity} blocks of "
                 f"{self.block_size} tokens and one request of --max-model-len {self.max_model_len} "
                 f"can need {longest}: give --max-model-len {self.capacity * self.block_size} or "

@@ -9,16 +9,24 @@ MODE_VARIABLE = "VLLM_BATCH_INVARIANT"
 LEFT_OUT_VARIABLE = "VLLM_BATCH_INVARIANT_DISABLE"
 
 
+class ModeRefused(RuntimeError):
+    """What was asked for cannot be run batch-invariantly; each line says what to change.
+
+    Not a ValueError: pydantic, which builds vLLM's configuration, wraps those in lines of its own,
+    and the last line that a user sees would be a link to pydantic's documentation.
+    """
+
+
 def enabled() -> bool:
     """Whether the mode is on: VLLM_BATCH_INVARIANT is an integer other than 0, as vLLM reads it.
 
-    Raises ValueError where the variable is set to something that is no integer.
+    Raises ModeRefused where the variable is set to something that is no integer.
     """
     value = os.environ.get(MODE_VARIABLE, "") or "0"
     try:
         return bool(int(value))
     except ValueError:
-        raise ValueError(f"{MODE_VARIABLE}={value!r}: expected 0 or 1") from None
+        raise ModeRefused(f"{MODE_VARIABLE}={value!r}: expected 0 or 1") from None
 
 
 def left_out() -> frozenset[str]:

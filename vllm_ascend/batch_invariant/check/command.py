@@ -22,11 +22,11 @@ from .configuration import (
     Configuration,
     ConfigurationError,
     ModelFacts,
+    check_subject,
     distinct,
     number_list,
     read_model,
     resolve_dtype,
-    subject_environment,
 )
 from .engine_process import EngineFailure, EngineResult, run_engine
 from .verdict import ERROR, EXIT_NAMES, Control, ControlTry, Verdict, control_try, make_row
@@ -76,6 +76,10 @@ example:
   python -m vllm_ascend.batch_invariant check --model /tmp/qwen3 --dtype bfloat16,float32
 """
 
+# So many prompts are about a gigabyte of logprobs in this process and another in the engine's.
+MOST_PROMPTS = 4096
+# No machine has more processors, and OpenMP dies of absurd numbers without a word.
+MOST_THREADS = 1024
 # The control needs one difference, so it runs this many prompts at most.
 CONTROL_PROMPTS = 8
 # Overrides whose absence is tried where stock does not differ: where most of the arithmetic is.
@@ -93,7 +97,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a model's directory; may be given several times",
     )
-    parser.add_argument("--prompts", type=int, default=32, metavar="N", help="(default: 32)")
+    parser.add_argument(
+        "--prompts",
+        type=int,
+        default=32,
+        metavar="N",
+        help=f"at most {MOST_PROMPTS} (default: 32)",
+    )
     parser.add_argument(
         "--batches",
         default="1,2,8,32",
@@ -141,10 +151,15 @@ class Check:
         """Reads the arguments. Raises ConfigurationError in one line where they cannot be run."""
         self._progress = progress
         self._run = run
-        self._threads = number_list("--threads", options.threads)
-        self._batches = number_list("--batches", options.batches)
+        self._threads = number_list("--threads", options.threads, MOST_THREADS)
+        self._batches = number_list("--batches", options.batches, 2 * MOST_PROMPTS)
         if options.prompts < 1:
             raise ConfigurationError(f"--prompts {options.prompts}: expected 1 or more")
+        if options.prompts > MOST_PROMPTS:
+            raise ConfigurationError(
+                f"--prompts {options.prompts}: expected at most {MOST_PROMPTS}, because the bits "
+                "of every logprob are kept until all are compared, about 200 KB a prompt"
+            )
         if options.max_tokens < 1:
             raise ConfigurationError(f"--max-tokens {options.max_tokens}: expected 1 or more")
         self._options = options
@@ -153,7 +168,7 @@ class Check:
         if options.controls is not None:
             self._controls = distinct(options.controls.split(","))
         for subject in (self._subject, *(self._controls or ())):
-            subject_environment(subject)
+            check_subject(subject)
         if options.json is not None:
             try:
                 check_writable(options.json)

@@ -42,6 +42,23 @@ def subject_environment(subject: str) -> dict[str, str]:
     return {MODE_VARIABLE: "1", LEFT_OUT_VARIABLE: names.replace("+", ",")}
 
 
+def check_subject(subject: str) -> None:
+    """Raises ConfigurationError in one line where `subject` selects nothing that exists."""
+    from vllm_ascend.batch_invariant.switch import LEFT_OUT_VARIABLE
+
+    names = subject_environment(subject).get(LEFT_OUT_VARIABLE)
+    if names is None:
+        return
+    from vllm_ascend.batch_invariant.overrides import declared
+
+    known = sorted(override.name for override in declared())
+    if unknown := sorted(set(names.split(",")) - set(known)):
+        raise ConfigurationError(
+            f"{subject}: no override is called {', '.join(map(repr, unknown))}; "
+            f"choose from {', '.join(known)}"
+        )
+
+
 @dataclass(frozen=True)
 class Configuration:
     """One start of an engine."""
@@ -119,8 +136,8 @@ def resolve_dtype(dtype: str, facts: ModelFacts) -> str:
     return {"half": "float16", "float": "float32"}.get(dtype, dtype)
 
 
-def number_list(option: str, text: str) -> tuple[int, ...]:
-    """`1,2,8` → (1, 2, 8): positive, ascending, each once."""
+def number_list(option: str, text: str, most: int) -> tuple[int, ...]:
+    """`1,2,8` → (1, 2, 8): from 1 to `most`, ascending, each once."""
     try:
         numbers = sorted({int(part) for part in text.split(",")})
     except ValueError:
@@ -129,6 +146,8 @@ def number_list(option: str, text: str) -> tuple[int, ...]:
         raise ConfigurationError(
             f"{option} {text}: expected positive numbers separated by commas, e.g. 1,2"
         )
+    if numbers[-1] > most:
+        raise ConfigurationError(f"{option} {numbers[-1]}: expected at most {most}")
     return tuple(numbers)
 
 

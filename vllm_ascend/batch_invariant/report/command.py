@@ -7,11 +7,19 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..check.configuration import Configuration, ConfigurationError, read_model, resolve_dtype
+from ..check.configuration import (
+    Configuration,
+    ConfigurationError,
+    check_subject,
+    distinct,
+    read_model,
+    resolve_dtype,
+)
 from ..check.engine_process import run_program
 from ..check.workload import make_workload
 from ..progress import Progress
@@ -135,10 +143,14 @@ def as_text(document: Mapping[str, Any]) -> str:
             row["operator"],
             row["calls"],
             ",".join(sorted(row["phases"])),
-            ", ".join(row["by"]) or row["reason"],
+            # What holds for the whole class is said once, below.
+            ", ".join(row["by"])
+            or ("" if row["reason"] == CLASSES[row["class"]] else row["reason"]),
         )
         for row in document["operators"]
     ]
+    seen = {row["class"] for row in document["operators"]}
+    classes: list[Sequence[object]] = [(k, why) for k, why in CLASSES.items() if k in seen]
     parts = [
         f"models: {', '.join(document['models'])}",
         loaded,
@@ -149,6 +161,9 @@ def as_text(document: Mapping[str, Any]) -> str:
         "",
         "Operators seen",
         table(("class", "operator", "calls", "phases", "by, or why it is independent"), operators),
+        "",
+        "Classes",
+        table(("class", "meaning"), classes),
         "",
         *(f"report: uncovered: {name}" for name in document["uncovered"]),
         *(f"report: compiled, not traced: {name}" for name in document["compiled"]),
@@ -176,9 +191,11 @@ def _trace(model: str, options: argparse.Namespace, progress: Progress) -> Mappi
         "device_key": DEVICE_KEY,
     }
     progress.show(f"report: {configuration.label()}: starting", now=True)
+    began = time.monotonic()
 
     def report(phase: str, done: int) -> None:
-        what = "starting" if phase == "start" else f"{phase}, {done} requests"
+        starting = f"starting, {time.monotonic() - began:.0f} s"
+        what = starting if phase == "start" else f"{phase}, {done} requests"
         progress.show(f"report: {configuration.label()}: {what}")
 
     document = run_program(PROGRAM, configuration, job, report)
@@ -189,11 +206,12 @@ def run(options: argparse.Namespace) -> int:
     """Traces, prints, returns the exit code."""
     progress = Progress(sys.stderr)
     try:
+        check_subject(options.subject)
         with (
             terminable(),
             tempfile.TemporaryDirectory(prefix="vllm-ascend-report-") as scratch,
         ):
-            models = {model: model for model in options.model or ()}
+            models = {model: model for model in distinct(options.model or ())}
             if not models:
                 from ..tiny_models import make_model
 
