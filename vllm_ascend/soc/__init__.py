@@ -3,8 +3,9 @@
 
 Neither torch nor vLLM is needed.
 
-    python -m vllm_ascend.soc resolve 910b
-    python -m vllm_ascend.soc list --json
+    python -m vllm_ascend.soc resolve 910b    what a name stands for
+    python -m vllm_ascend.soc identify        what this machine's npu-smi, or a text of one, names
+    python -m vllm_ascend.soc cann            which CANN is set up
 """
 
 from .machine import default as default

@@ -20,7 +20,7 @@ SCHEMA = 1
 
 
 class SocError(ValueError):
-    """A SoC name that no row answers to; the message is one line for a person."""
+    """What stands in the way of knowing the SoC; the message is one line for a person."""
 
 
 class UnknownSocError(SocError):
@@ -60,7 +60,7 @@ class Soc:
             return True
         if any(spelling.startswith(prefix) for prefix in self.prefixes):
             return True
-        return any(_chip_pattern(chip).fullmatch(spelling) for chip in self.chips)
+        return any(chip_pattern(chip).fullmatch(spelling) for chip in self.chips)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Table:
         return row
 
 
-def _chip_pattern(chip: str) -> re.Pattern[str]:
+def chip_pattern(chip: str) -> re.Pattern[str]:
     """A chip of the table as a pattern for lower-case names; `*` is one or more digits."""
     return re.compile(re.escape(chip.lower()).replace(re.escape("*"), "[0-9]+"))
 
