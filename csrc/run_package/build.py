@@ -37,7 +37,8 @@ MTIME = 315532800
 
 # The header reads names with `read` and `sha256sum -c`: no blank, no backslash, no leading dash.
 NAME = re.compile(r"[A-Za-z0-9_+.][A-Za-z0-9_+.-]*(/[A-Za-z0-9_+.][A-Za-z0-9_+.-]*)*")
-VERSION = re.compile(r"[0-9]+(\.[0-9]+)*([a-z0-9.+]*)")
+# What --upgrade can compare: numbers that a shell counts with, and release candidates.
+VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*(rc[0-9]{1,8})?")
 
 # e_machine of an ELF file (offset 18), for the processors that Ascend hosts have.
 MACHINES = {62: "x86_64", 183: "aarch64"}
@@ -122,11 +123,14 @@ def staged(tree: Path) -> dict[str, bytes]:
 
 
 def script(name: str) -> str:
-    """A shell script of this folder, with the functions of lock.sh in place of its inclusion."""
+    """A shell script of this folder, with the files it includes in place of their inclusion."""
+
+    def included(found: re.Match[str]) -> str:
+        # Without its two lines for shellcheck and the licence.
+        return (HERE / found[1]).read_text(encoding="utf-8").split("\n", 2)[2]
+
     text = (HERE / name).read_text(encoding="utf-8")
-    lock = (HERE / "lock.sh").read_text(encoding="utf-8")
-    inclusion = "# shellcheck source-path=SCRIPTDIR source=lock.sh\n. ./lock.sh\n"
-    return text.replace(inclusion, lock.split("\n", 2)[2])  # without its two lines for shellcheck
+    return re.sub(r"# shellcheck source-path=.*\n\. \./([a-z]+\.sh)\n", included, text)
 
 
 def version_info(fields: Mapping[str, str]) -> str:

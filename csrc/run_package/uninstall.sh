@@ -8,8 +8,6 @@ unset CDPATH
 LC_ALL=C
 export LC_ALL
 
-vendor=batch_invariant
-
 say() { printf '%s\n' "$1"; }
 
 die() {
@@ -19,6 +17,8 @@ die() {
 
 # shellcheck source-path=SCRIPTDIR source=lock.sh
 . ./lock.sh
+# shellcheck source-path=SCRIPTDIR source=slots.sh
+. ./slots.sh
 
 main() {
   [ $# -eq 0 ] || die "takes no arguments; it removes the package that it lies in"
@@ -26,32 +26,20 @@ main() {
   slot=$(cd -- "$(dirname -- "$0")/.." && pwd -P)
   vendors=$(dirname -- "$slot")
   place=$vendors/$vendor
-  lock_vendors "$vendors"
-  trap unlock_vendors EXIT
-  if [ ! -f "$slot/scripts/files.sha256" ] || [ "$(readlink -- "$place")" != "${slot##*/}" ]; then
+  current=$(readlink -- "$place") || current=
+  if [ ! -f "$slot/$list" ] || [ "$current" != "${slot##*/}" ]; then
     die "$place is not the installation that this script belongs to"
   fi
-  # The link first: from here on nothing is installed, whatever happens below.
-  rm -f -- "$place" || die "cannot remove $place: is it read-only?"
-  cd -- "$slot"
-  while read -r _ name; do set -- "$@" "$name"; done <scripts/files.sha256
-  rm -f -- "$@" scripts/files.sha256
-  for name in "$@" scripts/files.sha256; do
-    while [ "$name" != . ]; do
-      name=$(dirname -- "$name")
-      rmdir -- "$name" 2>/dev/null || break
-    done
-  done
-  cd -- "$vendors"
-  if ! rmdir -- "$slot" 2>/dev/null; then
-    kept=$vendors/$vendor.kept.$$
-    mv -- "$slot" "$kept"
-    say "kept, as the package did not install them: the files in $kept"
+  lock_vendors "$vendors"
+  trap unlock_vendors EXIT
+  # Again: another may have been at work while we waited.
+  if [ "$(readlink -- "$place")" != "$current" ]; then
+    die "$place is not the installation that this script belongs to"
   fi
-  unlock_vendors
   cd /
+  remove_installation "$vendors"
+  unlock_vendors
   rmdir -- "$vendors" 2>/dev/null || :
-  say "removed $place"
   exit 0
 }
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
 import random
+import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -87,17 +89,26 @@ def run_package(
     prefix: tuple[str, ...] = (),
     umask: int = 0o022,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a package, after the command `prefix` if there is one."""
-    return subprocess.run(
-        [*prefix, str(package), *arguments],
+    """Runs a package, after the command `prefix` if there is one; nothing of it goes on after."""
+    command = [*prefix, str(package), *arguments]
+    with subprocess.Popen(
+        command,
         cwd=cwd,
         env={**clean_environment(), **(env or {})},
         umask=umask,
-        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         errors="surrogateescape",
-        timeout=120,
-    )
+        start_new_session=True,
+    ) as process:
+        try:
+            out, error = process.communicate(timeout=120)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, process.returncode, out, error)
 
 
 def state(directory: Path) -> dict[str, str]:
@@ -122,6 +133,14 @@ def installed(directory: Path) -> dict[str, str] | None:
     files = {key: value for key, value in state(place.resolve()).items() if value != "directory"}
     assert files, f"{place} is there and empty"
     return files
+
+
+def without_flock(folder: Path) -> dict[str, str]:
+    """An environment in which `flock` answers as on a file system that has no locks."""
+    folder.mkdir()
+    (folder / "flock").write_text("#!/bin/sh\nexit 71\n")
+    (folder / "flock").chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
 def said(result: subprocess.CompletedProcess[str]) -> str:

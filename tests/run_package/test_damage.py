@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from .conftest import Packages, Run, installed, run_package, said, state
+from .mutations import mutations
 
-OFFSETS = 40
 TRUNCATIONS = 20
 
 
@@ -31,6 +32,8 @@ def refused(packages: Packages, tmp_path: Path) -> Iterator[Run]:
     def run(data: bytes, *arguments: str) -> subprocess.CompletedProcess[str]:
         damaged.write_bytes(data)
         damaged.chmod(0o755)
+        if "--uninstall" in arguments:
+            arguments = (*arguments, f"--install-path={target}")
         # Through the shell by name, as a damaged first line would start another program.
         result = run_package(
             damaged,
@@ -62,16 +65,24 @@ def header_size(data: bytes) -> int:
     return data.index(end) + len(end)
 
 
-def test_one_wrong_byte_anywhere_is_refused(packages: Packages, refused: Run) -> None:
+@pytest.mark.parametrize("count", [240, pytest.param(4000, marks=pytest.mark.slow)])
+def test_no_mutation_is_accepted(packages: Packages, refused: Run, count: int) -> None:
+    """Whatever it is asked to do, it changes nothing and says that it did not do it."""
+    actions = ((), (), ("--check",), (), ("--uninstall",), ("--list",), ("--version",))
+    made = mutations(packages.first.path.read_bytes(), packages.second.path.read_bytes(), count, 1)
+    for number, (_, data) in enumerate(made):
+        refused(data, *actions[number % len(actions)])
+
+
+def test_damaged_script_does_not_start_itself_without_end(packages: Packages, refused: Run) -> None:
+    """`head -c 9 |package` for `head -c 9 <package`: one bit."""
     data = packages.first.path.read_bytes()
-    generator = random.Random(20260101)
-    for number in range(OFFSETS):
-        # Half of them in the script, which is the smaller part.
-        offset = generator.randrange(header_size(data) if number % 2 else len(data))
-        changed = bytearray(data)
-        changed[offset] ^= generator.randrange(1, 256)
-        refused(bytes(changed))
-        refused(bytes(changed), "--check")
+    places = [found.start() for found in re.finditer(rb'[< ]"\$self"', data[: header_size(data)])]
+    assert len(places) > 5
+    for place in places:
+        for separator in (b"|", b";", b"&", b"\n"):
+            result = refused(data[:place] + separator + data[place + 1 :])
+            assert "damaged" in result.stderr or "self" in result.stderr, result.stderr
 
 
 def test_damage_to_what_is_packed_is_one_line(packages: Packages, refused: Run) -> None:

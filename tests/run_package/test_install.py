@@ -7,17 +7,30 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from csrc.run_package.build import LIBRARY
+from csrc.run_package.build import LIBRARY, build
+from vllm_ascend import soc
 
-from .conftest import Packages, clean_environment, installed, run_package, said, state
+from .conftest import (
+    ARCH,
+    Packages,
+    clean_environment,
+    installed,
+    run_package,
+    said,
+    stage,
+    state,
+    without_flock,
+)
 
 PLACE = "vendors/batch_invariant"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+PRIVATE_MOUNTS = ("unshare", "--mount", "--propagation=private")
 
 # What the package may rely on besides a POSIX shell: coreutils, tar and gzip.
 BASE_TOOLS = [
@@ -26,6 +39,7 @@ BASE_TOOLS = [
     "dirname",
     "head",
     "ln",
+    "ls",
     "mkdir",
     "mktemp",
     "mv",
@@ -189,7 +203,10 @@ def test_help_shows_an_example_that_works(packages: Packages, tmp_path: Path) ->
         (["--", "--", "--install-path=/x"], "--"),
         (["--check", "--install-path=/x"], "--check installs nothing"),
         (["-q"], "-q"),
-        *([[option], option] for option in ("--upgrade", "--force", "--uninstall", "--list")),
+        (["--upgrade", "--uninstall"], "--upgrade and --uninstall"),
+        (["--list", "--force"], "--list installs nothing"),
+        (["--version", "--install-for-all"], "--version installs nothing"),
+        (["--uninstall", "--install-for-all"], "--uninstall installs nothing"),
     ],
 )
 def test_an_unknown_option_is_an_error(
@@ -202,24 +219,62 @@ def test_an_unknown_option_is_an_error(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("custom", "opp", "place"),
+    [
+        ("{}/a", None, "a"),
+        ("{}/a/", None, "a"),
+        ("{}/a/vendors/batch_invariant/", None, "a"),  # as set_env.bash leaves it
+        ("{}/a/vendors/vendors/more", None, "a/vendors"),
+        (":{}/a/vendors/another:{}/d/vendors/more", "{}/e", "a"),
+        ("::{}/missing/vendors/gone:{}/there", None, "missing"),
+        ("{}/there:{}/missing", None, "there"),
+        ("a b/vendors/ü", None, "a b"),
+        (":", "{}/f", "f"),
+        ("", "{}/f//", "f"),
+        (None, "f", "f"),
+    ],
+)
 def test_without_a_path_it_goes_beside_the_first_custom_entry(
-    packages: Packages, tmp_path: Path
+    packages: Packages, tmp_path: Path, custom: str | None, opp: str | None, place: str
 ) -> None:
-    def install(custom: str | None, opp: str | None = None) -> None:
-        env = {"ASCEND_CUSTOM_OPP_PATH": custom, "ASCEND_OPP_PATH": opp}
-        given = {key: value for key, value in env.items() if value is not None}
-        done = run_package(packages.first.path, env=given)
+    (tmp_path / "there").mkdir()
+    variables = {"ASCEND_CUSTOM_OPP_PATH": custom, "ASCEND_OPP_PATH": opp}
+    env = {name: text.replace("{}", str(tmp_path)) for name, text in variables.items() if text}
+    for action in ((), ("--upgrade",)):
+        done = run_package(packages.first.path, *action, cwd=tmp_path, env=env)
         assert done.returncode == 0, done.stderr
+    assert installed(tmp_path / place)
+    assert {path.name for path in tmp_path.iterdir()} == {"there", place.split("/")[0]}
+    assert run_package(packages.second.path, "--uninstall", cwd=tmp_path, env=env).returncode == 0
+    assert installed(tmp_path / place) is None
 
-    install(f"{tmp_path}/a")
-    assert installed(tmp_path / "a")
-    install(f"{tmp_path}/b/vendors/batch_invariant/")  # as set_env.bash leaves it
-    assert installed(tmp_path / "b")
-    install(f":{tmp_path}/c/vendors/another:{tmp_path}/d/vendors/more", f"{tmp_path}/e")
-    assert installed(tmp_path / "c")
-    install(":", f"{tmp_path}/f")
-    assert installed(tmp_path / "f")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c", "f"]
+
+@as_root
+@pytest.mark.parametrize(
+    ("arguments", "env"),
+    [
+        (("--install-path=/",), {}),
+        ((), {"ASCEND_OPP_PATH": "/"}),
+        ((), {"ASCEND_CUSTOM_OPP_PATH": "//"}),
+        ((), {"ASCEND_CUSTOM_OPP_PATH": "/vendors/another"}),
+    ],
+)
+def test_the_root_directory_is_a_place_like_any_other(
+    packages: Packages, tmp_path: Path, arguments: tuple[str, ...], env: dict[str, str]
+) -> None:
+    """That of a file system made here, with the machine's programs in it."""
+    for name in ("usr", "bin", "lib", "lib64", "proc", "dev"):
+        if Path("/", name).exists():
+            (tmp_path / name).mkdir()
+    binds = [f"mount --rbind /{path.name} '{path}'" for path in sorted(tmp_path.iterdir())]
+    shutil.copy(packages.first.path, tmp_path / "package.run")
+    script = "\n".join([*binds, f"exec chroot '{tmp_path}' /bin/sh /package.run \"$@\""])
+    command = ("sh", "-euc", script, "sh", *arguments)
+    done = run_package(*command, env=env, prefix=PRIVATE_MOUNTS)
+    assert done.returncode == 0, done.stderr
+    assert " '/vendors/batch_invariant/bin/set_env.bash'\n" in done.stdout
+    assert set(installed(tmp_path) or {}) == set(packages.first.files)
 
 
 def test_without_any_place_it_asks_for_one(packages: Packages, tmp_path: Path) -> None:
@@ -233,12 +288,163 @@ def test_package_for_another_processor_is_refused(packages: Packages, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_socs_package_is_not_replaced(packages: Packages, tmp_path: Path) -> None:
+@pytest.mark.parametrize("action", ["install", "--upgrade", "--uninstall"])
+def test_another_socs_package_is_left_alone_unless_forced(
+    packages: Packages, tmp_path: Path, action: str
+) -> None:
     assert run_package(packages.other_soc.path, f"--install-path={tmp_path}").returncode == 0
     before = state(tmp_path)
-    line = said(run_package(packages.first.path, f"--install-path={tmp_path}"))
-    assert "soc=ascend910b" in line and "soc=cpu" in line
+    arguments = [f"--install-path={tmp_path}", *([] if action == "install" else [action])]
+    line = said(run_package(packages.second.path, *arguments))
+    assert "soc=ascend910b" in line and "soc=cpu" in line and "--force" in line
     assert state(tmp_path) == before
+    done = run_package(packages.second.path, "--force", *arguments)
+    assert done.returncode == 0, done.stderr
+    found = installed(tmp_path)
+    assert (
+        found is None if action == "--uninstall" else set(found or {}) == set(packages.first.files)
+    )
+
+
+@pytest.mark.parametrize("slot", ["directory", "file", "dangling link"])
+def test_what_lies_in_a_slot_is_not_in_the_way(
+    packages: Packages, tmp_path: Path, slot: str
+) -> None:
+    place = tmp_path / "vendors/.batch_invariant.0"
+    place.parent.mkdir()
+    if slot == "directory":
+        place.mkdir()
+        (place / "mine").write_text("x")
+    elif slot == "file":
+        place.write_text("x")
+    else:
+        place.symlink_to("nowhere")
+    done = run_package(packages.first.path, f"--install-path={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert set(installed(tmp_path) or {}) == set(packages.first.files)
+    if slot == "directory":
+        assert (tmp_path / "vendors/batch_invariant.kept.1/mine").read_text() == "x"
+    else:
+        assert os.path.lexists(place)
+
+
+@pytest.mark.parametrize("name", [".batch_invariant.link", ".batch_invariant.lock"])
+def test_what_has_a_name_of_the_installers_own_is_named(
+    packages: Packages, tmp_path: Path, name: str
+) -> None:
+    place = tmp_path / "vendors" / name
+    place.parent.mkdir()
+    if name.endswith("link"):
+        place.mkdir()
+    else:
+        place.write_text("x")
+    before = state(tmp_path)
+    env = without_flock(tmp_path.with_name(f"{tmp_path.name} shims"))
+    line = said(run_package(packages.first.path, f"--install-path={tmp_path}", env=env))
+    assert f"{place} is in the way" in line and "remove it" in line
+    assert state(tmp_path) == before
+
+
+def test_upgrade_replaces_an_older_version_only(packages: Packages, tmp_path: Path) -> None:
+    argument = f"--install-path={tmp_path}"
+    line = said(run_package(packages.second.path, "--upgrade", argument))
+    assert "nothing is installed" in line and "leave out --upgrade" in line
+    assert list(tmp_path.iterdir()) == []
+    assert run_package(packages.first.path, argument).returncode == 0
+    done = run_package(packages.second.path, "--upgrade", argument)
+    assert done.returncode == 0, done.stderr
+    assert "version=0.2.0" in (tmp_path / PLACE / "version.info").read_text()
+    before = state(tmp_path)
+    again = run_package(packages.second.path, "--upgrade", argument)
+    assert again.returncode == 0 and "already" in again.stdout
+    line = said(run_package(packages.first.path, "--upgrade", argument))
+    assert "holds version 0.2.0, this is 0.1.0" in line
+    assert state(tmp_path) == before
+    assert run_package(packages.first.path, argument).returncode == 0
+    assert "version=0.1.0" in (tmp_path / PLACE / "version.info").read_text()
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("0.9", "0.10"),
+        ("0.1.0", "0.1.0.1"),
+        ("0.08", "0.9"),
+        ("1.0rc9", "1.0"),
+        ("1.0rc2", "1.0rc10"),
+        ("0.9", "1.0rc1"),
+        ("1", "2"),
+    ],
+)
+def test_versions_are_compared_as_numbers(tmp_path: Path, older: str, newer: str) -> None:
+    tree = stage(tmp_path / "tree", size=100)
+    made = {
+        version: build(tree, soc.resolve("cpu"), tmp_path, version=version).path
+        for version in (older, newer)
+    }
+    argument = f"--install-path={tmp_path}/opp"
+    assert run_package(made[older], argument).returncode == 0
+    assert run_package(made[newer], "--upgrade", argument).returncode == 0
+    said(run_package(made[older], "--upgrade", argument))
+
+
+@pytest.mark.parametrize("version", ["", "x", "1.0rc", "1rc1rc2", "0.1.0-dirty"])
+def test_a_version_nobody_can_compare_is_named(
+    packages: Packages, tmp_path: Path, version: str
+) -> None:
+    assert run_package(packages.first.path, f"--install-path={tmp_path}").returncode == 0
+    info = tmp_path / PLACE / "version.info"
+    info.write_text(info.read_text().replace("version=0.1.0", f"version={version}"))
+    line = said(run_package(packages.second.path, "--upgrade", f"--install-path={tmp_path}"))
+    assert "cannot compare" in line
+
+
+@as_root
+def test_install_for_all_refuses_what_others_cannot_reach(
+    packages: Packages, tmp_path: Path
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    line = said(
+        run_package(packages.first.path, "--install-for-all", f"--install-path={private}/opp")
+    )
+    assert f"others cannot enter {private}:" in line
+    assert list(private.iterdir()) == []
+    assert run_package(packages.first.path, f"--install-path={private}/opp").returncode == 0
+    argument = f"--install-path={tmp_path}/opp"
+    done = run_package(packages.first.path, "--install-for-all", argument, umask=0o077)
+    assert done.returncode == 0, done.stderr
+    library = tmp_path / "opp" / PLACE / LIBRARY
+    subprocess.run([*NOBODY, "cat", str(library)], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_another_socs_package_of_the_same_version_is_none_of_the_same(
+    packages: Packages, tmp_path: Path
+) -> None:
+    argument = f"--install-path={tmp_path}"
+    assert run_package(packages.other_soc.path, argument).returncode == 0
+    done = run_package(packages.first.path, "--upgrade", "--force", argument)
+    assert done.returncode == 0 and "already" not in done.stdout, done.stdout + done.stderr
+    assert "soc=cpu" in (tmp_path / PLACE / "version.info").read_text()
+
+
+def test_list_names_what_is_installed(packages: Packages, tmp_path: Path) -> None:
+    done = run_package(packages.first.path, "--list", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == list(packages.first.files)
+    assert run_package(packages.other_arch.path, "--list").returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_version_says_what_it_is_and_for_what(packages: Packages) -> None:
+    for package, expected in (
+        (packages.first, f"cann-ops-batch_invariant 0.1.0 (soc=cpu, {ARCH})"),
+        (packages.other_soc, f"cann-ops-batch_invariant 0.1.0 (soc=ascend910b, {ARCH})"),
+    ):
+        done = run_package(package.path, "--version")
+        assert (done.returncode, done.stdout) == (0, f"{expected}\n")
 
 
 @pytest.mark.parametrize("kind", ["directory", "link", "file", "ours without version.info"])
@@ -368,31 +574,98 @@ def test_set_env_puts_the_package_first_once(packages: Packages, tmp_path: Path)
     assert sourced(Path(moved) / "bin/set_env.bash") == moved
 
 
+Uninstall = Callable[[Packages, Path], "subprocess.CompletedProcess[str]"]
+
+
+def by_script(packages: Packages, prefix: Path) -> subprocess.CompletedProcess[str]:
+    return run_package(prefix / PLACE / "scripts/uninstall.sh", umask=0o077)
+
+
+def by_package(packages: Packages, prefix: Path) -> subprocess.CompletedProcess[str]:
+    """Of another version than the one installed."""
+    return run_package(packages.second.path, "--uninstall", f"--install-path={prefix}")
+
+
+@pytest.mark.parametrize("uninstall", [by_script, by_package])
 def test_uninstalling_removes_what_was_installed_and_no_more(
-    packages: Packages, tmp_path: Path
+    packages: Packages, tmp_path: Path, uninstall: Uninstall
 ) -> None:
     (tmp_path / "vendors/another").mkdir(parents=True)
     (tmp_path / "vendors/another/file").write_text("x")
     before = state(tmp_path)
-    for umask in (0o022, 0o077):
+    for _ in range(2):
         assert run_package(packages.first.path, f"--install-path={tmp_path}").returncode == 0
-        done = run_package(tmp_path / PLACE / "scripts/uninstall.sh", umask=umask)
+        done = uninstall(packages, tmp_path)
         assert done.returncode == 0, done.stderr
+        assert done.stdout == f"removed {tmp_path}/{PLACE}\n"
         assert state(tmp_path) == before
 
 
-def test_uninstalling_keeps_files_of_others(packages: Packages, tmp_path: Path) -> None:
+@pytest.mark.parametrize("uninstall", [by_script, by_package])
+def test_uninstalling_keeps_files_of_others(
+    packages: Packages, tmp_path: Path, uninstall: Uninstall
+) -> None:
+    for number in ("1", "2"):
+        assert run_package(packages.first.path, f"--install-path={tmp_path}").returncode == 0
+        (tmp_path / PLACE / "op_api/mine").write_text(number)
+        (tmp_path / PLACE / "scripts/.mine").write_text(number)
+        done = uninstall(packages, tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert installed(tmp_path) is None
+        kept = tmp_path / f"vendors/batch_invariant.kept.{number}"
+        assert str(kept) in done.stdout
+        assert set(state(kept)) == {"op_api", "op_api/mine", "scripts", "scripts/.mine"}
+        assert (kept / "op_api/mine").read_text() == number
+
+
+def test_replacing_keeps_files_of_others(packages: Packages, tmp_path: Path) -> None:
     assert run_package(packages.first.path, f"--install-path={tmp_path}").returncode == 0
     (tmp_path / PLACE / "op_api/mine").write_text("x")
-    done = run_package("./uninstall.sh", cwd=tmp_path / PLACE / "scripts")
+    done = run_package(packages.second.path, f"--install-path={tmp_path}")
     assert done.returncode == 0, done.stderr
-    assert installed(tmp_path) is None
-    (kept,) = (tmp_path / "vendors").glob("batch_invariant.kept.*")
-    assert str(kept) in done.stdout
-    assert [name for name in state(kept) if "mine" in name] == ["op_api/mine"]
-    assert len(state(kept)) == 2
+    assert set(installed(tmp_path) or {}) == set(packages.second.files)
+    assert f"{tmp_path}/vendors/batch_invariant.kept.1\n" in done.stdout
+    assert set(state(tmp_path / "vendors/batch_invariant.kept.1")) == {"op_api", "op_api/mine"}
+
+
+def test_uninstalling_removes_nothing_outside_whatever_the_list_says(
+    packages: Packages, tmp_path: Path
+) -> None:
     assert run_package(packages.first.path, f"--install-path={tmp_path}").returncode == 0
-    assert (kept / "op_api/mine").read_text() == "x"
+    outside = tmp_path / "vendors/mine"
+    outside.write_text("x")
+    with (tmp_path / PLACE / "scripts/files.sha256").open("a") as file:
+        file.write(f"0  ../mine\n0  op_api/../../mine\n0  {outside}\n")
+    assert by_script(packages, tmp_path).returncode == 0
+    assert state(tmp_path / "vendors").keys() == {"mine"}
+
+
+def test_where_nothing_is_installed_nothing_is_uninstalled(
+    packages: Packages, tmp_path: Path
+) -> None:
+    for prefix in (tmp_path, tmp_path / "missing"):
+        argument = f"--install-path={prefix}"
+        line = said(run_package(packages.first.path, "--uninstall", argument))
+        assert f"nothing is installed in {prefix}/{PLACE}" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@as_root
+def test_read_only_target_is_one_line(packages: Packages, tmp_path: Path) -> None:
+    target = tmp_path / "a target"
+    assert run_package(packages.first.path, f"--install-path={target}").returncode == 0
+    before = state(target)
+    script = f"mount --bind '{target}' '{target}'; mount -o remount,bind,ro '{target}'; exec \"$@\""
+    for arguments in ((), ("--upgrade",), ("--uninstall",)):
+        command = (str(packages.second.path), f"--install-path={target}", *arguments)
+        done = run_package("sh", "-euc", script, "sh", *command, prefix=PRIVATE_MOUNTS)
+        assert f"cannot write to {target}/vendors" in said(done)
+    uninstall = f"{target}/{PLACE}/scripts/uninstall.sh"
+    said(run_package("sh", "-euc", script, "sh", uninstall, prefix=PRIVATE_MOUNTS))
+    new = (str(packages.second.path), f"--install-path={target}/new")
+    done = run_package("sh", "-euc", script, "sh", *new, prefix=PRIVATE_MOUNTS)
+    assert f"cannot create {target}/new/vendors" in said(done)
+    assert state(target) == before
 
 
 def test_uninstaller_of_a_replaced_package_does_nothing(packages: Packages, tmp_path: Path) -> None:
