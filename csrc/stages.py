@@ -97,6 +97,19 @@ def say(text: str) -> None:
 # ---- what has to be there before anything is built ----------------------------------------------
 
 
+def check_soc(soc: soc_table.Soc) -> None:
+    """Sees that the tree has the operators' source for a SoC.
+
+    Raises:
+        StageError: it has not.
+    """
+    if soc.is_npu:
+        raise StageError(
+            f"the AscendC sources of the operators for {soc.name} ({soc.product}) are missing: this"
+            " tree does not hold them yet; where there is no NPU, build for cpu"
+        )
+
+
 def check_cmake() -> str:
     """The path of a CMake that is new enough.
 
@@ -189,14 +202,22 @@ def check_python() -> None:
                 f"{python} has no {module}: install it, or set PYTHON to another Python"
             )
     check_setuptools()
-    tried = subprocess.run([python, "-P", "-c", "import torch"], capture_output=True, text=True)
-    if tried.returncode != 0:
-        reason = (tried.stderr.strip() or f"exit status {tried.returncode}").splitlines()[-1]
+    if reason := torch_fails():
         raise StageError(
             f"{python} cannot import torch ({reason}): install torch 2.13, or set PYTHON to a"
             " Python that has it"
         )
     check_writable(Path(sysconfig.get_path("platlib")), "PYTHON (a virtual environment of yours)")
+
+
+def torch_fails() -> str:
+    """Why this Python cannot import torch, in one line; empty if it can."""
+    tried = subprocess.run(
+        [sys.executable, "-P", "-c", "import torch"], capture_output=True, text=True
+    )
+    if tried.returncode == 0:
+        return ""
+    return (tried.stderr.strip() or f"exit status {tried.returncode}").splitlines()[-1]
 
 
 def check_setuptools() -> None:
@@ -225,21 +246,30 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def check_plugin() -> None:
-    """Says so if the vllm-ascend that is installed is not the one this tree goes with.
+    """Sees that the vllm-ascend that is installed goes with the operators of this tree.
 
-    The operators are a drop-in for every plugin that calls them by these names, so another version
-    is not an error; it is one that nobody has tried with this tree.
+    Upstream's plugin calls them by the same names and schemas. Another version of it is not an
+    error: it is one that nobody has tried with this tree, and is told so.
+
+    Raises:
+        StageError: it is this project's plugin in another version, or one that holds operators.
     """
     with (CSRC.parent / "pyproject.toml").open("rb") as file:
         ours = tomllib.load(file)["project"]["version"]
     elsewhere = [path for path in sys.path if Path(path).resolve() != CSRC.parent]
     for found in importlib.metadata.distributions(name="vllm-ascend", path=elsewhere):
-        if found.version != ours:
-            print(
-                f"{PROGRAM}: warning: vllm-ascend {found.version} is installed, this tree goes with"
-                f" {ours}: take the source tree of {found.version} if there is one",
-                file=sys.stderr,
+        if any(path.parts[0] == "batch_invariant_ops" for path in found.files or ()):
+            raise StageError(
+                f"the operators that are installed are part of vllm-ascend {found.version}: run"
+                f" {shlex.quote(sys.executable)} -m pip uninstall vllm-ascend first, or install it"
+                " again with VLLM_BATCH_INVARIANT=1"
             )
+        if found.version != ours:
+            told = f"vllm-ascend {found.version} is installed, this tree goes with {ours}: take the"
+            told += f" source tree of {found.version}"
+            if any(entry.value == "vllm_ascend:verify_platform" for entry in found.entry_points):
+                raise StageError(f"{told}, or install this tree's vllm-ascend first")
+            print(f"{PROGRAM}: warning: {told} if there is one", file=sys.stderr)
         return
 
 
@@ -452,8 +482,10 @@ def install_wheel(wheel: Path, workshop: Workshop) -> None:
     )
 
 
-def try_operators(place: Path, workshop: Workshop) -> None:
+def try_operators(place: Path, workshop: Workshop, **env: str) -> None:
     """Imports batch_invariant_ops with the stage 1 in `place` and compares results.
+
+    `env` is added to the environment; with PYTHONPATH the package need not be installed.
 
     Raises:
         StageError: the import failed or a result is wrong.
@@ -464,6 +496,7 @@ def try_operators(place: Path, workshop: Workshop) -> None:
         "try the operators",
         [sys.executable, "-P", "-c", TRY_THE_OPERATORS],
         ASCEND_CUSTOM_OPP_PATH=":".join(entries),
+        **env,
     )
 
 
@@ -491,11 +524,7 @@ def execute(plan: Plan) -> None:
         StageError: a stage failed; no later one has been begun.
         OSError: a file could not be read or written.
     """
-    if plan.soc.is_npu:
-        raise StageError(
-            f"the operators for {plan.soc.name} ({plan.soc.product}) cannot be built from this tree"
-            f" yet: on a machine without an NPU use {PROGRAM}.sh cpu"
-        )
+    check_soc(plan.soc)
     # Everything that can be known beforehand, before minutes are spent.
     if 1 in plan.stages:
         check_cmake()
@@ -511,6 +540,7 @@ def execute(plan: Plan) -> None:
     place = plan.place if 1 in plan.stages else installed_stage1(plan, os.environ)
     if 2 in plan.stages:
         check_python()
+    if plan.install and (2 in plan.stages or plan.install_path == default_install_path()):
         check_plugin()
     if plan.output is not None:
         check_writable(plan.output, "--output")

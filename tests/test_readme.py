@@ -29,6 +29,10 @@ SHOWN: dict[str, list[str]] = {
         "scripts/test",
         "tests/provision/test_vllm_metadata.py",
     ],
+    "COMPILE_CUSTOM_KERNELS=1 VLLM_BATCH_INVARIANT=1 pip install . --no-build-isolation": [
+        "tests/stages/test_pip_install.py"
+    ],
+    "`pip uninstall vllm-ascend`\nremoves all of it": ["tests/stages/test_pip_install.py"],
     "pip install --no-deps --no-build-isolation .": ["recipes/conda/vllm-ascend/build.sh"],
     "import batch_invariant_ops\nimport torch\n": ["tests/ops/test_quick_check.py"],
     "VLLM_BATCH_INVARIANT=1 vllm serve": ["tests/plugin/test_server.py"],
@@ -50,7 +54,7 @@ SHOWN: dict[str, list[str]] = {
         "tests/recipes/test_rendering.py",
         "tests/recipes/test_soc_choice.py",
     ],
-    "Stage 1 goes to `<sys.prefix>/share/ascend/opp`": ["tests/ops/test_stage_one_search.py"],
+    "stage 1 goes to `<sys.prefix>/share/ascend/opp`": ["tests/ops/test_stage_one_search.py"],
 }
 
 

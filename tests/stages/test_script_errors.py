@@ -80,9 +80,27 @@ def test_an_unsupported_chip_is_named() -> None:
     assert "'310P3' is not supported" in only(script("310P3"))
 
 
-@pytest.mark.parametrize("name", ["910b", "ascend910_9392", "Ascend950PR_9579"])
-def test_an_npu_is_not_built_here_and_the_script_says_so(name: str) -> None:
-    assert f"for {soc.resolve(name).name} " in only(script(name))
+def test_an_npu_is_not_built_here_and_the_script_says_what_is_missing() -> None:
+    line = only(script("ascend910_9392"))
+    assert "the AscendC sources of the operators for ascend910_93 (Atlas A3) are missing" in line
+
+
+def spellings(row: soc.Soc) -> Iterator[str]:
+    """Every way of the table to write a row, with a number where it leaves one open."""
+    yield from (row.name, *row.targets, *row.aliases)
+    yield from (f"{prefix}1" for prefix in row.prefixes)
+    for chip in row.chips:
+        yield from (chip.replace("*", "92"), chip.replace("*", "92").upper())
+
+
+@pytest.mark.parametrize("row", [row for row in soc.rows() if row.is_npu], ids=lambda row: row.name)
+def test_every_spelling_of_an_npu_is_refused_as_its_row_is(row: soc.Soc) -> None:
+    with pytest.raises(stages.StageError) as expected:
+        stages.check_soc(row)
+    for spelling in spellings(row):
+        with pytest.raises(stages.StageError) as found:
+            stages.execute(stages.parse([spelling]))
+        assert str(found.value) == str(expected.value), spelling
 
 
 def test_on_a_login_node_the_soc_has_to_be_named() -> None:
@@ -298,14 +316,53 @@ def test_no_disk_space_is_one_line(small_disk: Path, tmp_path: Path, option: str
     assert not (tmp_path / "opp").exists()
 
 
-def test_another_version_of_the_plugin_is_warned_of(
+def plugin(folder: Path, version: str, *, entry_point: str, files: tuple[str, ...] = ()) -> None:
+    """Lets `folder` state that a vllm-ascend is installed in it."""
+    information = folder / f"vllm_ascend-{version}.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text(f"Name: vllm-ascend\nVersion: {version}\n")
+    (information / "entry_points.txt").write_text(f"[vllm.general_plugins]\na = {entry_point}\n")
+    (information / "RECORD").write_text("".join(f"{name},,\n" for name in files))
+
+
+OURS, UPSTREAM = "vllm_ascend:verify_platform", "vllm_ascend:register_model"
+
+
+def test_a_plugin_that_goes_with_the_tree_is_passed_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for version, warned in (("0.32.0", False), ("0.23.0", True)):
-        folder = tmp_path / version / f"vllm_ascend-{version}.dist-info"
-        folder.mkdir(parents=True)
-        (folder / "METADATA").write_text(f"Name: vllm-ascend\nVersion: {version}\n")
-        monkeypatch.setattr(sys, "path", [str(folder.parent)])
+    for name, entry_point in (("ours", OURS), ("upstream", UPSTREAM)):
+        plugin(tmp_path / name, "0.32.0", entry_point=entry_point)
+        monkeypatch.setattr(sys, "path", [str(tmp_path / name)])
         stages.check_plugin()
-        shown = capsys.readouterr().err
-        assert (f"vllm-ascend {version} is installed" in shown) is warned
+        assert capsys.readouterr().err == ""
+
+
+def test_another_version_of_upstreams_plugin_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugin(tmp_path, "0.23.0", entry_point=UPSTREAM)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    stages.check_plugin()
+    shown = capsys.readouterr().err
+    assert "warning: vllm-ascend 0.23.0 is installed, this tree goes with 0.32.0" in shown
+    assert shown.count("\n") == 1
+
+
+def test_another_version_of_our_plugin_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin(tmp_path, "0.31.0", entry_point=OURS)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(stages.StageError, match=r"take the source tree of 0\.31\.0, or install"):
+        stages.check_plugin()
+
+
+def test_operators_that_the_plugin_brought_are_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ("vllm_ascend/__init__.py", "batch_invariant_ops/__init__.py")
+    plugin(tmp_path, "0.32.0", entry_point=OURS, files=files)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(stages.StageError, match="pip uninstall vllm-ascend first"):
+        stages.check_plugin()

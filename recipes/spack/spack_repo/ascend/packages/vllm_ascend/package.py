@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-from spack.package import conflicts, depends_on, license, maintainers, variant, version
+from spack.package import (
+    EnvironmentModifications,
+    conflicts,
+    depends_on,
+    license,
+    maintainers,
+    variant,
+    version,
+)
 from spack_repo.ascend.build_systems.ascend import AscendPackage
 from spack_repo.ascend.build_systems.source_tree import SourceTreePackage
 from spack_repo.builtin.build_systems.python import PythonPackage
@@ -51,3 +59,8 @@ class VllmAscend(PythonPackage, AscendPackage, SourceTreePackage):
     del soc, target
 
     conflicts("soc=none", when="+batch_invariant", msg=AscendPackage.name_the_soc)
+
+    def setup_build_environment(self, env: EnvironmentModifications) -> None:
+        # The operators are packages of their own.
+        env.unset("VLLM_BATCH_INVARIANT")
+        env.unset("COMPILE_CUSTOM_KERNELS")
