@@ -21,10 +21,15 @@ if(BI_SANITIZE)
 endif()
 
 # Instruction sets, as csrc/cpu/isa.h lists them: the compiler's flags, and what kernels ask for.
-set(bi_isas portable)
+# `bi_matrix_isas` add only matrix instructions to one of `bi_lanes_isas`.
+set(bi_lanes_isas portable)
+set(bi_matrix_isas)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-  list(APPEND bi_isas avx512 avx512_bf16)
-  set(bi_avx512_flags -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
+  list(APPEND bi_lanes_isas avx2 avx512)
+  list(APPEND bi_matrix_isas avx512_bf16)
+  set(bi_avx2_flags -mavx2 -mfma -mf16c)
+  set(bi_avx2_definitions BI_VEC_AVX2)
+  set(bi_avx512_flags -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # GCC 12 warns of _mm512_undefined_*() inside its own header (GCC bug 105593).
     list(APPEND bi_avx512_flags -Wno-uninitialized -Wno-maybe-uninitialized)
@@ -34,23 +39,24 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(bi_avx512_bf16_definitions ${bi_avx512_definitions} BI_BF16_PAIRS)
 endif()
 
-# Objects of sources that are compiled once for each instruction set: target <name>_<isa>.
-function(bi_add_kernels name)
-  foreach(isa IN LISTS bi_isas)
-    add_library(${name}_${isa} OBJECT ${ARGN})
-    set_target_properties(${name}_${isa} PROPERTIES POSITION_INDEPENDENT_CODE ON
-                                                    CXX_VISIBILITY_PRESET hidden)
-    target_compile_definitions(${name}_${isa} PRIVATE BI_ISA=${isa} ${bi_${isa}_definitions})
-    target_compile_options(${name}_${isa} PRIVATE ${bi_${isa}_flags})
-    target_link_libraries(${name}_${isa} PRIVATE bi_settings)
-  endforeach()
+# An object library of sources, compiled for one instruction set.
+function(bi_add_kernels name isa)
+  add_library(${name} OBJECT ${ARGN})
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON
+                                           CXX_VISIBILITY_PRESET hidden)
+  target_compile_definitions(${name} PRIVATE BI_ISA=${isa} ${bi_${isa}_definitions})
+  target_compile_options(${name} PRIVATE ${bi_${isa}_flags})
+  target_link_libraries(${name} PRIVATE bi_settings)
 endfunction()
 
 file(GLOB bi_kernels CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/ops/*/cpu/*_kernel.cpp")
 file(GLOB bi_entries CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/ops/*/cpu/*.cpp")
 list(REMOVE_ITEM bi_entries ${bi_kernels})
 
-add_library(cust_opapi SHARED cpu/runtime.cpp ${bi_entries})
+# These use matrix instructions; all others have only lanes.
+set(bi_matrix_kernels "${CMAKE_CURRENT_SOURCE_DIR}/ops/matmul/cpu/matmul_kernel.cpp")
+
+add_library(cust_opapi SHARED cpu/isa.cpp cpu/runtime.cpp ${bi_entries})
 target_compile_definitions(cust_opapi PRIVATE BI_VERSION="${BI_VERSION}")
 set_target_properties(cust_opapi PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
                                             SKIP_BUILD_RPATH ON)
@@ -60,8 +66,12 @@ if(NOT BI_SANITIZE)
   target_link_options(cust_opapi PRIVATE -Wl,-z,defs)
 endif()
 
-bi_add_kernels(kernels ${bi_kernels})
-foreach(isa IN LISTS bi_isas)
+foreach(isa IN LISTS bi_lanes_isas bi_matrix_isas)
+  if(isa IN_LIST bi_matrix_isas)
+    bi_add_kernels(kernels_${isa} ${isa} ${bi_matrix_kernels})
+  else()
+    bi_add_kernels(kernels_${isa} ${isa} ${bi_kernels})
+  endif()
   target_sources(cust_opapi PRIVATE $<TARGET_OBJECTS:kernels_${isa}>)
 endforeach()
 
@@ -70,7 +80,6 @@ install(FILES op_api/include/batch_invariant.h DESTINATION op_api/include)
 
 if(BI_BUILD_TESTS)
   enable_testing()
-  bi_add_kernels(vec_operations "${CMAKE_CURRENT_SOURCE_DIR}/cpu/vec_operations.cc")
   file(GLOB bi_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/ops/*/cpu/*_test.cc"
        "${CMAKE_CURRENT_SOURCE_DIR}/cpu/*_test.cc")
   foreach(source IN LISTS bi_tests)
@@ -78,11 +87,12 @@ if(BI_BUILD_TESTS)
     add_executable(${name} ${source})
     target_link_libraries(${name} PRIVATE bi_settings cust_opapi)
     if(name STREQUAL "vec_test")
-      foreach(isa IN LISTS bi_isas)
+      foreach(isa IN LISTS bi_lanes_isas)
+        bi_add_kernels(vec_operations_${isa} ${isa} cpu/vec_operations.cc)
         target_link_libraries(${name} PRIVATE vec_operations_${isa})
       endforeach()
     endif()
-    foreach(isa IN LISTS bi_isas)
+    foreach(isa IN LISTS bi_lanes_isas bi_matrix_isas)
       add_test(NAME ${name}.${isa} COMMAND ${name})
       # 77: this machine does not run the instruction set; reported as skipped, by name.
       set_tests_properties(${name}.${isa} PROPERTIES ENVIRONMENT "BI_CPU_ISA=${isa}"

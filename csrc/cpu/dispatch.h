@@ -7,23 +7,29 @@
 //   ...
 //   BI_CALL(sum_blocks)(args, 0, n);
 //
-// In a kernel's own source only the declaration for its instruction set is seen.
+// BI_CALL_MATRIX is for kernels that use matrix instructions and are compiled for those instruction
+// sets too (cmake/cpu.cmake: bi_matrix_kernels). In a kernel's own source only the declaration for
+// its instruction set is seen.
 #ifndef BI_CPU_DISPATCH_H
 #define BI_CPU_DISPATCH_H
+
+#include <cstddef>
 
 #include "isa.h"
 #include "runtime.h"
 
-#define BI_DECLARE_KERNEL(isa, result, name, parameters) \
-  namespace isa {                                        \
-  result name parameters;                                \
+#define BI_DECLARE_KERNEL(isa, lanes, result, name, parameters) \
+  namespace isa {                                               \
+  result name parameters;                                       \
   }
 #ifdef BI_ISA
-#define BI_KERNEL(result, name, parameters) BI_DECLARE_KERNEL(BI_ISA, result, name, parameters)
+#define BI_KERNEL(result, name, parameters) BI_DECLARE_KERNEL(BI_ISA, , result, name, parameters)
 #else
 #define BI_KERNEL(result, name, parameters) BI_EACH_ISA(BI_DECLARE_KERNEL, result, name, parameters)
-#define BI_KERNEL_ADDRESS(isa, name) &::bi::isa::name,
-#define BI_CALL(name) (*::bi::pick_kernel({BI_EACH_ISA(BI_KERNEL_ADDRESS, name)}))
+#define BI_LANES_KERNEL(isa, lanes, name) &::bi::lanes::name,
+#define BI_MATRIX_KERNEL(isa, lanes, name) &::bi::isa::name,
+#define BI_CALL(name) (*::bi::pick_kernel({BI_EACH_ISA(BI_LANES_KERNEL, name)}))
+#define BI_CALL_MATRIX(name) (*::bi::pick_kernel({BI_EACH_ISA(BI_MATRIX_KERNEL, name)}))
 
 namespace bi {
 

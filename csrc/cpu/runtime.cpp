@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <system_error>
 #include <thread>
@@ -44,59 +43,6 @@ void run_on_own_threads(int64_t tasks, int threads, bi_task task, void *arg) {
 
 std::atomic<bi_run> installed_run{nullptr};
 
-bool machine_runs(Isa isa) {
-  switch (isa) {
-    case Isa::portable:
-      return true;
-#if defined(__x86_64__)
-    case Isa::avx512:
-      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-             __builtin_cpu_supports("fma");
-    case Isa::avx512_bf16:
-      return machine_runs(Isa::avx512) && __builtin_cpu_supports("avx512bf16");
-#endif
-  }
-  return false;
-}
-
-#define BI_ENUM_VALUE(isa, ...) Isa::isa,
-constexpr Isa kIsas[] = {BI_EACH_ISA(BI_ENUM_VALUE, )};
-#undef BI_ENUM_VALUE
-
-struct Choice {
-  Isa isa = Isa::portable;
-  std::string error;
-};
-
-Choice choose() {
-  Choice choice;
-  const char *env = std::getenv("BI_CPU_ISA");
-  const std::string wanted = env != nullptr ? env : "";
-  std::string known;
-  for (Isa isa : kIsas) {
-    if (wanted.empty()) {
-      if (machine_runs(isa)) choice.isa = isa;  // the last one is the best
-      continue;
-    }
-    if (wanted == isa_name(isa)) {
-      choice.isa = isa;
-      if (!machine_runs(isa))
-        choice.error = "BI_CPU_ISA: this machine does not run '" + wanted + "'";
-      return choice;
-    }
-    known += (known.empty() ? "" : ", ") + std::string(isa_name(isa));
-  }
-  if (!wanted.empty())
-    choice.error = "BI_CPU_ISA: unknown instruction set '" + wanted + "'; expected one of " + known;
-  return choice;
-}
-
-const Choice &choice() {
-  static const Choice chosen = choose();
-  return chosen;
-}
-
 }  // namespace
 
 void fail(bi_status status, std::string message) { throw Error{status, std::move(message)}; }
@@ -126,27 +72,11 @@ void run_tasks(int64_t tasks, int threads, bi_task task, void *arg) {
   (run != nullptr ? run : run_on_own_threads)(tasks, threads, task, arg);
 }
 
-const char *isa_name(Isa isa) {
-#define BI_NAME(isa, ...) #isa,
-  static constexpr const char *kNames[] = {BI_EACH_ISA(BI_NAME, )};
-#undef BI_NAME
-  return kNames[static_cast<size_t>(isa)];
-}
-
-Isa chosen_isa() {
-  if (!choice().error.empty()) fail(BI_INVALID_ARGUMENT, choice().error);
-  return choice().isa;
-}
-
 }  // namespace bi
 
 extern "C" {
 uint32_t bi_abi_version(void) { return BI_ABI_VERSION; }
 const char *bi_version(void) { return BI_VERSION; }
-const char *bi_cpu_isa(void) {
-  const bi::Choice &choice = bi::choice();
-  return choice.error.empty() ? bi::isa_name(choice.isa) : "invalid";
-}
 const char *bi_last_error(void) { return bi::last_error; }
 void bi_set_run(bi_run run) { bi::installed_run.store(run, std::memory_order_release); }
 }

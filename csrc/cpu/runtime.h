@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every CPU operator needs besides arithmetic: errors, threads, and the choice of the
-// instruction set.
+// What every CPU operator needs besides arithmetic: errors and threads.
 #ifndef BI_CPU_RUNTIME_H
 #define BI_CPU_RUNTIME_H
 
@@ -10,7 +9,6 @@
 #include <string>
 
 #include "batch_invariant.h"
-#include "isa.h"
 
 namespace bi {
 
@@ -51,11 +49,6 @@ void parallel_for(int64_t tasks, int threads, F &&f) {
       tasks, threads, [](void *arg, int64_t i) { (*static_cast<Body *>(arg))(i); },
       const_cast<void *>(static_cast<const void *>(&f)));
 }
-
-// The best one this machine runs, or what BI_CPU_ISA asks for. Throws Error for a name that is
-// unknown or that the machine does not run.
-Isa chosen_isa();
-const char *isa_name(Isa isa);
 
 }  // namespace bi
 

@@ -41,6 +41,8 @@ constexpr int kLanes = 16;
 
 #if defined(BI_VEC_AVX512)
 #include "vec_avx512.h"
+#elif defined(BI_VEC_AVX2)
+#include "vec_avx2.h"
 #else
 #include "vec_portable.h"
 #endif

@@ -16,8 +16,8 @@ constexpr int kLanes = 16;
 constexpr float kInf = HUGE_VALF;
 
 const bi::VecOperations &chosen() {
-#define BI_IF_CHOSEN(isa, ...) \
-  if (std::strcmp(bi_cpu_isa(), #isa) == 0) return bi::isa::vec_operations();
+#define BI_IF_CHOSEN(isa, lanes, ...) \
+  if (std::strcmp(bi_cpu_isa(), #isa) == 0) return bi::lanes::vec_operations();
   BI_EACH_ISA(BI_IF_CHOSEN, )
 #undef BI_IF_CHOSEN
   std::abort();

@@ -10,6 +10,10 @@
 #include "transpose.h"
 #include "vec.h"
 
+#if defined(BI_VEC_AVX2)
+#include "words_avx2.h"
+#else
+
 namespace bi {
 namespace BI_ISA {
 
@@ -115,4 +119,5 @@ inline void transpose(Words (&x)[16]) {
 }  // namespace BI_ISA
 }  // namespace bi
 
+#endif
 #endif

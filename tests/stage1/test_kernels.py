@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage 1 builds without a warning, and its C++ tests pass for each instruction set, also under
-the address and undefined-behaviour sanitizers."""
+"""Stage 1 builds without a warning, and its C++ tests pass for each instruction set, with the same
+bits where they promise them, also under the address and undefined-behaviour sanitizers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
-# Every C++ test there is runs once for each of these; a machine reports those it lacks by name.
-ISAS = ("portable", "avx512", "avx512_bf16")
+# The instruction sets, and what the kernel calls the features that a machine needs for each. Every
+# C++ test runs once for each of them.
+ISAS = {
+    "portable": set[str](),
+    "avx2": {"avx2", "fma", "f16c"},
+    "avx512": {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
+    "avx512_bf16": {"avx512vl", "avx512_bf16"},
+}
 
 
 def run(*command: str | Path) -> str:
@@ -32,37 +39,53 @@ def build(directory: Path, compiler: str, *options: str) -> None:
     run("cmake", "--build", directory, "--parallel", str(os.cpu_count() or 1))
 
 
-def run_tests(directory: Path) -> dict[str, str]:
-    """ctest's verdict ("Passed", "Skipped") by name of test; fails if one fails."""
-    report = run("ctest", "--test-dir", directory, "--output-on-failure", "--no-tests=error")
-    verdicts = dict(re.findall(r"Test +#\d+: (\S+) \.+ *\**(Passed|Skipped)", report))
-    assert verdicts, report
-    return verdicts
+@dataclass(frozen=True)
+class Outcome:
+    verdict: str  # ctest's: "Passed" or "Skipped"
+    digest: str  # of the bits of all results, or ""
 
 
-def check_verdicts(verdicts: dict[str, str]) -> None:
-    sources = {path.stem for path in CSRC.glob("ops/*/cpu/*_test.cc")}
-    assert {"matmul_test", "grouped_matmul_test"} <= sources
-    for source in sources:
-        assert verdicts[f"{source}.portable"] == "Passed"
-    for name, verdict in verdicts.items():
-        assert name.rpartition(".")[2] in ISAS
-        # Only an instruction set that the machine lacks is skipped, and then for every test alike.
-        if verdict == "Skipped":
-            isa = name.rpartition(".")[2]
-            assert all(verdicts[f"{source}.{isa}"] == "Skipped" for source in sources)
+def run_tests(directory: Path) -> dict[str, dict[str, Outcome]]:
+    """What each test says under each instruction set; fails if one fails."""
+    report = run("ctest", "--test-dir", directory, "--verbose", "--no-tests=error")
+    digests = dict(re.findall(r"^(\d+): digest ([0-9a-f]{16})$", report, re.M))
+    outcomes: dict[str, dict[str, Outcome]] = {}
+    for number, name, verdict in re.findall(
+        r"Test +#(\d+): (\S+) \.+ *\**(Passed|Skipped)", report
+    ):
+        test, _, isa = name.rpartition(".")
+        outcomes.setdefault(test, {})[isa] = Outcome(verdict, digests.get(number, ""))
+    assert outcomes, report
+    return outcomes
+
+
+def machine_features() -> set[str]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next(set(line.split()) for line in lines if line.startswith("flags"))
+
+
+def check(outcomes: dict[str, dict[str, Outcome]]) -> None:
+    sources = {path.stem for path in CSRC.rglob("cpu/*_test.cc")}
+    assert {"matmul_test", "vec_test"} <= sources == outcomes.keys()
+    features = machine_features()
+    for test, by_isa in outcomes.items():
+        # Skipped is what the machine lacks, and nothing else.
+        expected = {isa: "Passed" if need <= features else "Skipped" for isa, need in ISAS.items()}
+        assert {isa: outcome.verdict for isa, outcome in by_isa.items()} == expected, test
+        digests = {outcome.digest for outcome in by_isa.values() if outcome.verdict == "Passed"}
+        assert len(digests) == 1, f"{test}: not the same bits, {by_isa}"
 
 
 def test_no_warnings_and_the_kernels_keep_their_contracts(tmp_path: Path) -> None:
     build(tmp_path, "g++", "-DCMAKE_CXX_FLAGS=-Werror")
-    check_verdicts(run_tests(tmp_path))
+    check(run_tests(tmp_path))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("clang++") is None, reason="no clang++ on this machine")
 def test_another_compiler_gives_no_warnings_and_the_same_bits(tmp_path: Path) -> None:
     build(tmp_path, "clang++", "-DCMAKE_CXX_FLAGS=-Werror")
-    check_verdicts(run_tests(tmp_path))
+    check(run_tests(tmp_path))
 
 
 @pytest.mark.slow
@@ -75,4 +98,4 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
         "-DCMAKE_BUILD_TYPE=Sanitized",
         "-DCMAKE_CXX_FLAGS=-O1",
     )
-    check_verdicts(run_tests(tmp_path))
+    check(run_tests(tmp_path))

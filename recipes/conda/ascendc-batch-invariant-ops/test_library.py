@@ -15,7 +15,7 @@ library.bi_cpu_isa.restype = ctypes.c_char_p
 assert info["soc"] == "cpu", info
 assert library.bi_version().decode() == info["version"], info
 assert str(library.bi_abi_version()) == info["abi"], info
-assert library.bi_cpu_isa() in (b"portable", b"avx512", b"avx512_bf16")
+assert library.bi_cpu_isa() not in (b"", b"invalid")
 
 
 class Tensor(ctypes.Structure):

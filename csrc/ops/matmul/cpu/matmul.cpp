@@ -71,7 +71,7 @@ void pack(const bi_tensor *b, void *packed, size_t size, int threads) {
                                   " bytes (bi_matmul_packed_size), found " + std::to_string(size));
   weight.write_header(packed);
   if (element_count(*b) == 0) return;
-  const MatmulKernels &kernels = BI_CALL(matmul_kernels)();
+  const MatmulKernels &kernels = BI_CALL_MATRIX(matmul_kernels)();
   const int64_t panels = (weight.n + kPanel - 1) / kPanel;
   const int64_t words = words_of(weight.dtype, weight.k);
   parallel_for(weight.experts * panels, threads, [&](int64_t index) {

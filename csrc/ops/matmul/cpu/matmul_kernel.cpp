@@ -195,13 +195,17 @@ struct Finish {
   int columns;
 };
 
-// Vectors of columns that are worked on at once. With AVX-512 a whole panel fits in registers;
-// elsewhere one vector is four registers already.
+// Vectors of columns that R rows work on at once: as many as registers allow. AVX-512 holds 24
+// accumulators, the whole panel for the highest row block; elsewhere a vector is two or four
+// registers, and there are six.
 #if defined(BI_VEC_AVX512)
-constexpr int kVectors = kPanel / 16;
+constexpr int kAccumulators = 24;
 #else
-constexpr int kVectors = 1;
+constexpr int kAccumulators = 6;
 #endif
+constexpr int vectors_of(int64_t rows) {
+  return kAccumulators / rows >= 4 ? 4 : kAccumulators / rows >= 2 ? 2 : 1;
+}
 
 // R rows by V vectors of columns, over `count` words of a block of B with rows of `width` words.
 // `sums` is [R][V*16]. Meanwhile two cache lines a word are fetched from `ahead` on, in steps of
@@ -260,31 +264,35 @@ template <typename Form>
 using Micro = void (*)(int64_t, const typename Form::Packed *, const uint32_t *, int64_t, float *,
                        bool, const Finish<typename Form::Element> *, const char *, int64_t);
 
-template <typename Form, int V>
-Micro<Form> micro_of_rows(int64_t rows) {
-  static_assert(kRows == 6, "one instance for each height of a row block");
-  constexpr Micro<Form> table[kRows] = {micro<Form, 1, V>, micro<Form, 2, V>, micro<Form, 3, V>,
-                                        micro<Form, 4, V>, micro<Form, 5, V>, micro<Form, 6, V>};
-  return table[rows - 1];
+template <typename Form, int R>
+Micro<Form> micro_of_vectors(int64_t vectors) {
+  constexpr int kMost = vectors_of(R);
+  if constexpr (kMost == 4) {
+    if (vectors == 4) return micro<Form, R, 4>;
+    if (vectors == 3) return micro<Form, R, 3>;
+  }
+  if constexpr (kMost >= 2)
+    if (vectors == 2) return micro<Form, R, 2>;
+  return micro<Form, R, 1>;
 }
 
 template <typename Form>
 Micro<Form> micro_of(int64_t rows, int64_t vectors) {
-#if defined(BI_VEC_AVX512)
-  static_assert(kVectors == 4, "one instance for each number of vectors");
-  switch (vectors) {
-    case 4:
-      return micro_of_rows<Form, 4>(rows);
-    case 3:
-      return micro_of_rows<Form, 3>(rows);
+  static_assert(kRows == 6, "one instance for each height of a row block");
+  switch (rows) {
+    case 1:
+      return micro_of_vectors<Form, 1>(vectors);
     case 2:
-      return micro_of_rows<Form, 2>(rows);
+      return micro_of_vectors<Form, 2>(vectors);
+    case 3:
+      return micro_of_vectors<Form, 3>(vectors);
+    case 4:
+      return micro_of_vectors<Form, 4>(vectors);
+    case 5:
+      return micro_of_vectors<Form, 5>(vectors);
     default:
-      break;
+      return micro_of_vectors<Form, 6>(vectors);
   }
-#endif
-  static_cast<void>(vectors);
-  return micro_of_rows<Form, 1>(rows);
 }
 
 template <typename Form>
@@ -318,14 +326,17 @@ void multiply(const Tile &t, float *sums, uint32_t *block) {
         ahead += (count * width * 4) + (i - t.first_block) * count * 128;
         ahead_step = 128;
       }
-      for (int64_t j = 0; j < width; j += kVectors * 16) {
-        const int64_t vectors = (width - j) / 16 < kVectors ? (width - j) / 16 : kVectors;
+      int64_t vectors = 0;
+      for (int64_t j = 0; j < width; j += vectors * 16) {
+        const int64_t left = (width - j) / 16;
+        vectors = left < vectors_of(height) ? left : vectors_of(height);
         finish.bias = t.bias == nullptr ? nullptr : t.bias + t.n0 + j;
         finish.out = static_cast<Element *>(t.out) + r0 * t.out_stride + t.n0 + j;
         finish.columns = static_cast<int>(columns - j);
         micro_of<Form>(height, vectors)(count, a + r0 * count, b + j, width,
                                         sums + (r0 - top) * width + height * j, w0 == 0,
                                         last ? &finish : nullptr, ahead, ahead_step);
+        ahead_step = 0;  // it has been fetched
       }
     }
     w0 += kBlock;

@@ -56,7 +56,7 @@ const Piece &piece_of(const std::vector<Piece> &pieces, int64_t index, Before be
 }
 
 void multiply_pieces(const Shape &shape, std::vector<Piece> &pieces, int threads) {
-  const MatmulKernels &kernels = BI_CALL(matmul_kernels)();
+  const MatmulKernels &kernels = BI_CALL_MATRIX(matmul_kernels)();
   const int64_t words = words_of(shape.dtype, shape.k);
   const int64_t row_bytes = words * static_cast<int64_t>(kernels.a_bytes(shape.dtype));
   const int64_t panels = ceil_div(shape.n, kPanel);
@@ -145,7 +145,7 @@ void multiply_all(const Shape &shape, const std::vector<Product> &products, int 
   if (shape.n == 0) return;
   const int64_t row_bytes =
       checked_product("a", words_of(shape.dtype, std::max<int64_t>(shape.k, 1)),
-                      static_cast<int64_t>(BI_CALL(matmul_kernels)().a_bytes(shape.dtype)));
+                      static_cast<int64_t>(BI_CALL_MATRIX(matmul_kernels)().a_bytes(shape.dtype)));
   const int64_t limit = std::max<int64_t>(kRowsBytes / row_bytes, 16 * kRows);
   const int64_t element = element_bytes(shape.dtype);
 
