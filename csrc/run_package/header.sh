@@ -39,6 +39,7 @@ force=no
 for_all=no
 prefix= # the directory that is given or found, without a slash at the end: empty for /
 vendors=
+proof=      # the package's sha256, once verify_again has compared it
 unfinished= # a directory to remove, should we stop before it is used
 case $0 in
   /*) self=$0 ;;
@@ -120,13 +121,20 @@ verify() {
     die "the package is damaged: its sha256 is not the one it states; fetch it again"
 }
 
-# The same question, asked differently: see the top of the file.
+# The same question, asked differently: see the top of the file. Without it nothing is written and
+# nothing succeeds, even where a longer damage has taken `set -e` and die away.
 verify_again() {
+  stated=$(tail -c 64 "$self")
   case "$(head -c "$((header_bytes + payload_bytes))" "$self" | sha256sum)" in
-    "$(tail -c 64 "$self")  -") ;;
+    "$stated  -")
+      proof=$stated
+      return 0
+      ;;
     ?*) die "the package is damaged; fetch it again" ;;
     *) die "cannot compute the package's sha256" ;;
   esac
+  # shellcheck disable=SC2317 # reached where die is gone
+  exit 1
 }
 
 packed() { tail -c "+$((header_bytes + 1))" <"$self" | head -c "$payload_bytes" | gzip -dc; }
@@ -284,7 +292,7 @@ install() {
   esac
   [ "$machine" = "$arch" ] || die "the package is for $arch, this machine is $machine: take the file for linux.$machine"
   choose_prefix
-  verify_again
+  verify_again || exit 1
   lock_vendors "$vendors"
   look_at_place
   [ "$for_all" = no ] || reached_by_others
@@ -324,7 +332,7 @@ install() {
 
 uninstall() {
   choose_prefix
-  verify_again
+  verify_again || exit 1
   [ -d "$vendors" ] || die "nothing is installed in $place"
   lock_vendors "$vendors"
   look_at_place
@@ -337,7 +345,7 @@ uninstall() {
 }
 
 check() {
-  verify_again
+  verify_again || exit 1
   unfinished=$(mktemp -d) || die "cannot make a temporary directory: set TMPDIR to one you may write to"
   unpack "$unfinished"
   say "$report"
@@ -345,7 +353,7 @@ check() {
 }
 
 list_files() {
-  verify_again
+  verify_again || exit 1
   names=$(packed | tar -xOf - "$list") || die "the package is damaged; fetch it again"
   while read -r _ name; do printf '%s\n' "$name"; done <<END
 $names
@@ -354,7 +362,7 @@ END
 }
 
 show_version() {
-  verify_again
+  verify_again || exit 1
   printf '%s\n' "$package $version (soc=$soc, $arch)"
 }
 
@@ -401,6 +409,7 @@ main() {
     uninstall) uninstall ;;
     *) die "the package is damaged; fetch it again" ;;
   esac
+  [ "${#proof}" -eq 64 ] || exit 1
   finished=yes
   exit 0
 }

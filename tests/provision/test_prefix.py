@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from provision.prefix import PrefixError, activated, install_into, installed, so
 from provision.progress import Progress
 from provision.standin import Planned, assemble
 
+from tests.mutations import mutations
+
 
 def demo(version: str, *, depends: tuple[str, ...] = ()) -> Planned:
     activate = b'export DEMO="$CONDA_PREFIX"\n'
@@ -21,6 +24,7 @@ def demo(version: str, *, depends: tuple[str, ...] = ()) -> Planned:
         Metadata("demo", version, "h_0", "noarch", depends=depends, noarch="generic"),
         lambda: (
             Entry("share/version", version.encode()),
+            Entry("share/data", random.Random(version).randbytes(20_000)),
             Entry("etc/conda/activate.d/demo.sh", activate),
         ),
     )
@@ -75,6 +79,28 @@ def test_an_installation_that_fails_leaves_the_old_prefix(
     monkeypatch.undo()
     assert install(channel, prefix, tmp_path / "cache2")
     assert (prefix / "share/version").read_text() == "2.0"
+
+
+@pytest.mark.parametrize("count", [56, pytest.param(800, marks=pytest.mark.slow)])
+def test_no_mutation_of_a_package_is_installed(channel: Path, tmp_path: Path, count: int) -> None:
+    """What lies in the channel is not what its index states: nothing is written."""
+    prefix, cache = tmp_path / "a prefix", tmp_path / "cache"
+    assemble(tmp_path / "other", [demo("2.0")], Progress())
+    [archive], [other] = channel.rglob("*.conda"), (tmp_path / "other").rglob("*.conda")
+    good = archive.read_bytes()
+    records = solve_for([channel.as_uri()], ["demo"])
+    for name, data in mutations(good, other.read_bytes(), count, seed=3):
+        archive.write_bytes(data)
+        with pytest.raises(PrefixError, match=r"is damaged: expected sha256 [0-9a-f]{64}, found"):
+            install_into(records, ["demo"], prefix, cache)
+            pytest.fail(f"accepted: {name}")
+        assert not prefix.exists() and not cache.exists()
+    archive.unlink()
+    with pytest.raises(PrefixError, match="No such file"):
+        install_into(records, ["demo"], prefix, cache)
+    archive.write_bytes(good)
+    assert install_into(records, ["demo"], prefix, cache)
+    assert (prefix / "share/version").read_text() == "1.0"
 
 
 def test_without_an_exchange_of_names_the_new_prefix_still_arrives(

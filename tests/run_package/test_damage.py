@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutations import mutations
+
 from .conftest import Packages, Run, installed, run_package, said, state
-from .mutations import mutations
 
 TRUNCATIONS = 20
 

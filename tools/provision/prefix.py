@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import urllib.parse
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from pathlib import Path
 from rattler import RepoDataRecord, VirtualPackage, solve
 from rattler.install import install
 from rattler.shell import ActivationVariables, Shell, activate
+
+from provision.state import file_sha256
 
 # Lies in each prefix that was made here: what it holds, and the mark that it may be replaced.
 STAMP = "conda-meta/batch-invariant.json"
@@ -104,6 +107,30 @@ def _put_in_place(new: Path, prefix: Path) -> None:
     shutil.rmtree(new, ignore_errors=True)
 
 
+def check_archives(records: Sequence[RepoDataRecord]) -> None:
+    """PrefixError unless each package of a local channel is, to the byte, what its index states.
+
+    The installer compares what it unpacks, and passes over what follows the end of an archive.
+    """
+    for record in records:
+        url = urllib.parse.urlsplit(str(record.url))
+        if record.sha256 is None:
+            raise PrefixError(f"{record.url}: its channel states no sha256; use another channel")
+        if url.scheme != "file":
+            continue
+        path = Path(urllib.parse.unquote(url.path))
+        stated = record.sha256.hex()
+        try:
+            found = file_sha256(path)
+        except OSError as error:
+            raise PrefixError(f"{path}: {error.strerror}; run again to make it anew") from error
+        if found != stated:
+            raise PrefixError(
+                f"{path} is damaged: expected sha256 {stated}, found {found}; run again to make it"
+                " anew"
+            )
+
+
 def install_into(
     records: Sequence[RepoDataRecord], specs: Sequence[str], prefix: Path, cache: Path
 ) -> bool:
@@ -116,6 +143,7 @@ def install_into(
     wanted = described(records)
     if installed(prefix) == wanted:
         return False
+    check_archives(records)
     new = prefix.with_name(f".{prefix.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     prefix.parent.mkdir(parents=True, exist_ok=True)
