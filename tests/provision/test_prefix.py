@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from provision import prefix as prefixes
 from provision.conda_package import Entry, Metadata
-from provision.prefix import PrefixError, activated, install_into, installed, solve_for
+from provision.prefix import activated, install_into, solve_for
+from provision.prefix_stamp import PrefixError, installed
 from provision.progress import Progress
 from provision.standin import Planned, assemble
 

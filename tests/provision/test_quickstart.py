@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -15,10 +16,17 @@ from provision.bootstrap import BootstrapError, tools_python
 from provision.download import DownloadError, download
 from provision.lockfile import Pin
 from provision.package_tests import Command, lines_of
-from provision.prefix import Installed
+from provision.prefix_stamp import Installed
 from provision.progress import Progress
 from provision.quickstart import parse
-from provision.quickstart_stages import QUICK_CHECK, document, locked_pins, summary
+from provision.quickstart_stages import (
+    QUICK_CHECK,
+    QuickstartError,
+    document,
+    locked_pins,
+    run_in,
+    summary,
+)
 from provision.standin import assemble
 from provision.state import exclusive, file_sha256, state_folder
 
@@ -173,6 +181,15 @@ def test_a_packages_test_runs_in_its_folder_whatever_the_prefix_is_called(tmp_pa
     done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(files)
     assert Command("demo", 1, ("pwd",)).script(prefix) == "pwd"
+
+
+def test_what_a_step_prints_is_progress_and_a_failure_names_the_step() -> None:
+    said: list[str] = []
+    run_in({"PATH": os.defpath}, "step", said.append, 'echo "$1"; echo two >&2', "one")
+    assert said == ["one", "two"]
+    with pytest.raises(QuickstartError, match="the step failed with exit code 7, see above"):
+        run_in({"PATH": os.defpath}, "step", said.append, "echo why; exit 7")
+    assert said[-1] == "why"
 
 
 def test_a_tests_lines_are_found_however_they_are_stated() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutations import mutations
+from tests.small_disk import disk_of
 
 from .conftest import Packages, Run, installed, run_package, said, state
 
@@ -153,20 +154,8 @@ def test_no_single_byte_of_the_script_can_be_wrong(packages: Packages, refused: 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
-    place = tmp_path / "small disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "none", str(place)],
-        capture_output=True,
-        text=True,
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"skipped: mounting a tmpfs is not permitted here: {mounted.stderr.strip()}")
-    try:
+    with disk_of(tmp_path / "small disk", kib=256) as place:
         yield place
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
 
 
 @pytest.mark.parametrize("free_kib", [0, 4, 40, 60, 76])

@@ -15,6 +15,7 @@ import pytest
 
 from csrc import stages
 from csrc.run_package.build import LIBRARY
+from tests.small_disk import disk_of
 from vllm_ascend import soc
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -288,19 +289,8 @@ def test_a_place_that_no_list_of_paths_can_hold_is_refused(tmp_path: Path) -> No
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "small disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)],
-        capture_output=True,
-        text=True,
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"skipped: mounting a tmpfs is not permitted here: {mounted.stderr.strip()}")
-    try:
+    with disk_of(tmp_path / "small disk", kib=64) as place:
         yield place
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
 
 
 @pytest.mark.parametrize("option", ["TMPDIR", "--build-dir"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first half of ``scripts/channel``; runs on the machine's own Python 3.11."""
+"""The first half of ``scripts/channel``: its options, and what the machine must have."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ import platform
 import sys
 from collections.abc import Sequence
 
-from provision.bootstrap import BootstrapError, tools_python
+from provision.first_half import ERROR, INTERRUPTED, TREE, Parser, go_on, refused
 from provision.preflight import (
     COLD_BYTES,
     check_folder,
     check_machine,
     check_python,
     failures,
-    one_line,
 )
 from provision.progress import Progress
-from provision.quickstart import ERROR, INTERRUPTED, TREE, Parser
-from provision.state import VARIABLE, exclusive, state_folder
+from provision.state import VARIABLE, state_folder
 from provision.toolchain import find_cmake, find_compiler
 
 _DESCRIPTION = """\
@@ -50,39 +48,26 @@ def main(arguments: Sequence[str]) -> int:
         "--json", action="store_true", help="print the channel's path and packages as JSON"
     )
     given = parser.parse_args(arguments)
+    environment = dict(os.environ)
     try:
-        state = state_folder(TREE, given.state, dict(os.environ))
+        state = state_folder(TREE, given.state, environment)
     except ValueError as error:
         parser.error(str(error))
-    environment = dict(os.environ)
     warm = state.standin.exists()
-    missing = list(
-        failures(
-            [
-                lambda: check_machine(platform.system(), platform.machine()),
-                lambda: check_python(sys.version_info[:2], ("venv", "ensurepip")),
-                lambda: find_compiler("cxx", environment),
-                lambda: find_cmake(environment),
-                # Wheels and channel: a third of what quickstart takes.
-                lambda: check_folder(state.root, 0 if warm else COLD_BYTES // 3),
-            ]
-        )
+    missing = failures(
+        [
+            lambda: check_machine(platform.system(), platform.machine()),
+            lambda: check_python(sys.version_info[:2], ("venv", "ensurepip")),
+            lambda: find_compiler("cxx", environment),
+            lambda: find_cmake(environment),
+            # Wheels and channel: a third of what quickstart takes.
+            lambda: check_folder(state.root, 0 if warm else COLD_BYTES // 3),
+        ]
     )
-    if missing:
-        for line in missing:
-            print(f"channel: {line}", file=sys.stderr)
+    if refused("channel", missing):
         return ERROR
-    progress = Progress()
-    try:
-        with exclusive(state.lock, lambda: progress("start", "waiting for another run here")):
-            lock = TREE / "locks" / "channel-tools.txt"
-            python = tools_python(state.tools, lock, lambda text: progress("tools", text))
-    except (BootstrapError, OSError) as error:
-        print(f"channel: {one_line(error)}", file=sys.stderr)
-        return ERROR
-    environment["PATH"] = f"{python.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
-    command = [str(python), "-P", "-B", "-m", "provision.channel_stages", str(state.root)]
-    os.execve(command[0], [*command, "json" if given.json else "text"], environment)
+    form = "json" if given.json else "text"
+    return go_on("channel", state, Progress(), str(state.root), form)
 
 
 if __name__ == "__main__":

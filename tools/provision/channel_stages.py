@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from provision.first_half import ERROR, INTERRUPTED
 from provision.preflight import one_line
 from provision.progress import Progress
-from provision.quickstart import ERROR, INTERRUPTED
 from provision.quickstart_stages import EXPECTED, make_standin
 from provision.state import State, exclusive
 

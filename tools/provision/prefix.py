@@ -11,33 +11,18 @@ import shutil
 import subprocess
 import urllib.parse
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from rattler import RepoDataRecord, VirtualPackage, solve
 from rattler.install import install
 from rattler.shell import ActivationVariables, Shell, activate
 
+from provision.prefix_stamp import STAMP, Installed, PrefixError, check_replaceable, installed
 from provision.state import file_sha256
 
-# Lies in each prefix that was made here: what it holds, and the mark that it may be replaced.
-STAMP = "conda-meta/batch-invariant.json"
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
-
-
-class PrefixError(RuntimeError):
-    """The prefix could not be made; one line says why."""
-
-
-@dataclass(frozen=True, order=True)
-class Installed:
-    """One package of a prefix."""
-
-    name: str
-    version: str
-    build: str
-    sha256: str
 
 
 def solve_for(sources: Sequence[str], specs: Sequence[str]) -> list[RepoDataRecord]:
@@ -62,25 +47,6 @@ def described(records: Sequence[RepoDataRecord]) -> list[Installed]:
         )
         for record in records
     )
-
-
-def installed(prefix: Path) -> list[Installed] | None:
-    """What a complete prefix made here holds; None for any other folder."""
-    try:
-        data = json.loads((prefix / STAMP).read_text(encoding="utf-8"))
-        return [Installed(**item) for item in data["packages"]]
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def check_replaceable(prefix: Path) -> None:
-    """PrefixError if something lies there that was not made here."""
-    if prefix.is_dir() and not any(prefix.iterdir()):
-        return
-    if prefix.exists() and installed(prefix) is None:
-        raise PrefixError(
-            f"{prefix} exists and was not made by quickstart; choose another with --prefix DIR"
-        )
 
 
 def _exchange(new: Path, old: Path) -> bool:

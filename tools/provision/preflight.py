@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from provision import toolchain
+from provision.prefix_stamp import PrefixError, check_replaceable
 
 # Wheels 0.6, stand-in channel 0.5, unpacked packages 2.3, builds 1.5 (GB), and some room.
 COLD_BYTES = 6_000_000_000
@@ -78,12 +79,21 @@ def check_no_blank(prefix: Path) -> None:
         )
 
 
+def check_prefix(prefix: Path) -> None:
+    """A folder that does not exist yet or was made here, beside which things can be written."""
+    check_replaceable(prefix)
+    # The new prefix is made beside the old one, and takes its name.
+    parent = existing_parent(prefix.parent)
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise PreflightError(f"cannot write to {parent}; choose another folder with --prefix DIR")
+
+
 def failures(checks: Iterable[Callable[[], object]]) -> Iterator[str]:
     """The line of each check that fails."""
     for check in checks:
         try:
             check()
-        except (PreflightError, toolchain.ToolchainError) as error:
+        except (PreflightError, PrefixError, toolchain.ToolchainError, OSError) as error:
             yield str(error)
 
 
@@ -98,6 +108,7 @@ def check_all(
         lambda: toolchain.find_cmake(environment),
         lambda: check_folder(state, WARM_BYTES if warm else COLD_BYTES),
         lambda: check_no_blank(prefix),
+        lambda: check_prefix(prefix),
     ]
     if standin:
         checks.insert(0, lambda: check_machine(platform.system(), platform.machine()))

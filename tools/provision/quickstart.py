@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first half of ``scripts/quickstart``: its options, and what the machine must have.
-
-Runs on the machine's own Python 3.11 with the standard library alone, makes the tools'
-environment, and goes on in it with ``provision.quickstart_stages``.
-"""
+"""The first half of ``scripts/quickstart``: its options, and what the machine must have."""
 
 from __future__ import annotations
 
@@ -16,17 +12,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from provision.bootstrap import BootstrapError, tools_python
-from provision.preflight import check_all, one_line
+from provision.first_half import ERROR, INTERRUPTED, TREE, Parser, go_on, refused
+from provision.preflight import check_all
 from provision.progress import Progress
-from provision.state import VARIABLE, absolute, exclusive, state_folder
-
-TREE = Path(__file__).resolve().parents[2]
-# Could not be run; 1 and 2 are check's own "different" and "inconclusive".
-ERROR = 3
-INTERRUPTED = 130
+from provision.state import VARIABLE, absolute, state_folder
 
 _DESCRIPTION = """\
 From this tree to a conda prefix with batch-invariant vLLM, and the proof that it is one.
@@ -41,14 +31,6 @@ environment: PYTHON (the Python 3.11 to use), {VARIABLE} (default of --state), C
 
 example:
   ./scripts/quickstart --prefix ~/vllm-ascend --json result.json"""
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose own errors don't end with one of check's exit codes."""
-
-    def error(self, message: str) -> NoReturn:
-        """One line, exit code 3."""
-        self.exit(ERROR, f"{self.prog}: {message}; --help explains\n")
 
 
 @dataclass(frozen=True)
@@ -121,23 +103,10 @@ def main(arguments: Sequence[str]) -> int:
         dict(os.environ),
         standin=options.channel == "standin",
     )
-    if missing:
-        for line in missing:
-            print(f"quickstart: {line}", file=sys.stderr)
+    if refused("quickstart", missing):
         return ERROR
     progress("start", f"state in {state.root}, prefix {options.prefix}")
-    try:
-        with exclusive(state.lock, lambda: progress("start", "waiting for another run here")):
-            lock = TREE / "locks" / "channel-tools.txt"
-            python = tools_python(state.tools, lock, lambda text: progress("tools", text))
-    except (BootstrapError, OSError) as error:
-        print(f"quickstart: {one_line(error)}", file=sys.stderr)
-        return ERROR
-    environment = dict(os.environ)
-    environment["PATH"] = f"{python.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
-    environment["PYTHONPATH"] = str(TREE / "tools")
-    command = [str(python), "-P", "-B", "-m", "provision.quickstart_stages"]
-    os.execve(command[0], [*command, json.dumps(asdict(options))], environment)
+    return go_on("quickstart", state, progress, json.dumps(asdict(options)))
 
 
 if __name__ == "__main__":

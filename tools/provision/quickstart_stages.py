@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,10 +30,12 @@ from provision import (
     toolchain,
 )
 from provision.conda_names import UntranslatableError
+from provision.first_half import ERROR, INTERRUPTED, TREE
 from provision.interpreter import InterpreterError
+from provision.prefix_stamp import Installed, PrefixError, check_replaceable
 from provision.preflight import PreflightError, check_machine, one_line
 from provision.progress import Progress
-from provision.quickstart import ERROR, INTERRUPTED, TREE, Options
+from provision.quickstart import Options
 from provision.standin import Built
 from provision.state import State, exclusive
 
@@ -57,7 +59,7 @@ EXPECTED = (
     lockfile.LockError,
     package_tests.PackageTestError,
     PreflightError,
-    prefix.PrefixError,
+    PrefixError,
     recipes.RecipeError,
     toolchain.ToolchainError,
     UntranslatableError,
@@ -190,24 +192,36 @@ def test_packages(
     passed.touch()
 
 
-def run_in(environment: Mapping[str, str], step: str, script: str, *arguments: str) -> None:
-    """Run a bash script in the activated prefix; QuickstartError if it fails."""
+def run_in(
+    environment: Mapping[str, str], what: str, said: Callable[[str], None], script: str, *args: str
+) -> None:
+    """Run a bash script in the activated prefix, its lines as progress; QuickstartError if it
+    fails."""
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script, step, *arguments],
+        ["bash", "-euo", "pipefail", "-c", script, what, *args],
         env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
         check=False,
     )
+    for line in done.stdout.splitlines():
+        said(line)
     if done.returncode:
-        raise QuickstartError(f"the {step} failed with exit code {done.returncode}, see above")
+        raise QuickstartError(f"the {what} failed with exit code {done.returncode}, see above")
 
 
-def make_models(environment: Mapping[str, str], state: State) -> list[Path]:
+def make_models(
+    environment: Mapping[str, str], state: State, said: Callable[[str], None]
+) -> list[Path]:
     """The tiny models, written anew each time: they cost a second, and are never stale."""
     made = []
     for name in MODELS:
         folder = state.models / name
         script = 'rm -rf -- "$2"; python -m vllm_ascend.batch_invariant make-model "$1" "$2"'
-        run_in(environment, "making of a tiny model", script, name, str(folder))
+        run_in(environment, "making of a tiny model", said, script, name, str(folder))
         made.append(folder)
     return made
 
@@ -229,7 +243,7 @@ def run_check(
     return done.returncode, found
 
 
-def summary(packages: Sequence[prefix.Installed], seconds: Mapping[str, float]) -> str:
+def summary(packages: Sequence[Installed], seconds: Mapping[str, float]) -> str:
     """The closing table: our packages and how long each step took."""
     lines = ["", f"{'package':<30}{'version':<12}build"]
     ours = set(recipes.STAGES) | {"python", "pytorch"}
@@ -240,7 +254,7 @@ def summary(packages: Sequence[prefix.Installed], seconds: Mapping[str, float]) 
 
 
 def document(
-    verdict: Mapping[str, Any], seconds: float, packages: Sequence[prefix.Installed]
+    verdict: Mapping[str, Any], seconds: float, packages: Sequence[Installed]
 ) -> dict[str, Any]:
     """What --json writes."""
     return {
@@ -281,7 +295,7 @@ def run(options: Options) -> int:
         held.enter_context(
             exclusive(state.lock, lambda: progress("start", f"{waiting}{state.root}"))
         )
-        prefix.check_replaceable(target)
+        check_replaceable(target)  # again: others may have been faster
         choice = channel_choice.choose(options.channel)
         progress("channel", f"third-party packages come from {choice}")
         with timing.step("channel"):
@@ -314,9 +328,9 @@ def run(options: Options) -> int:
             test_packages(built, state, target, inside, progress)
         with timing.step("quick check"):
             progress("quick", "the quick check of README.md")
-            run_in(inside, "quick check", QUICK_CHECK)
+            run_in(inside, "quick check", lambda text: progress("quick", text), QUICK_CHECK)
         with timing.step("models"):
-            models = make_models(inside, state)
+            models = make_models(inside, state, lambda text: progress("models", text))
         progress("check", "every prompt alone and in batches, bit for bit")
         with timing.step("check"):
             code, verdict = run_check(inside, models, options.check, state.root / "check.json")
