@@ -10,7 +10,7 @@ from vllm_ascend.batch_invariant.check.comparison import Output, render
 from vllm_ascend.batch_invariant.check.configuration import STOCK, Configuration
 from vllm_ascend.batch_invariant.check.engine_process import EngineResult
 from vllm_ascend.batch_invariant.check.occupancy import Step
-from vllm_ascend.batch_invariant.check.workload import Workload
+from vllm_ascend.batch_invariant.check.workload import Workload, continued_after
 
 # What a row computes, given the request and how many rows shared its step.
 Arithmetic = Callable[[str, int], float]
@@ -64,24 +64,25 @@ class SyntheticEngines:
         length = workload.requests[0].max_tokens
         alone = {r.name: output(compute(r.name, 1), length) for r in workload.requests}
         batches = {}
-        steps = {1: tuple(steps_of(1, length, 1) for _ in alone)}
+        steps = {1: tuple(steps_of(r.n, length, r.n) for r in workload.requests)}
         done = len(alone)
         for size, made in workload.batches.items():
-            at_once = self._at_once or size
             rows = [name for batch in made for name in batch.members]
             batches[size] = tuple((name, output(compute(name, size), length)) for name in rows)
-            steps[size] = tuple(steps_of(size, length, at_once) for _ in made)
+            sizes = [workload.sequences(batch) for batch in made]
+            steps[size] = tuple(steps_of(n, length, self._at_once or n) for n in sizes)
             done += len(rows)
             progress(str(size), done)
         overrides = () if configuration.subject == STOCK else ("vllm::linear",)
         return EngineResult(
             configuration=configuration,
+            workload=workload,
             alone=alone,
             batches=batches,
             continued=tuple(
                 (r.name, output(compute(r.name, 1), length)[length // 2 :])
                 for r in workload.requests
-                if r.temperature == 0 and length > 1
+                if continued_after(r)
             ),
             steps=steps,
             seconds={"start": 1.0, "alone": 2.0},

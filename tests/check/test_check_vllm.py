@@ -36,7 +36,9 @@ def check(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("models")
-    return {name: str(make_model(name, root / name)) for name in ("qwen3", "qwen3-moe")}
+    # Small shards, so that a model has several, as published ones do.
+    names = ("qwen3", "qwen3-moe", "llama", "qwen2")
+    return {name: str(make_model(name, root / name, shard_bytes=8 << 20)) for name in names}
 
 
 def test_the_mode_is_identical_and_stock_is_not(models: dict[str, str], tmp_path: Path) -> None:
@@ -44,15 +46,33 @@ def test_the_mode_is_identical_and_stock_is_not(models: dict[str, str], tmp_path
         tmp_path, "--model", models["qwen3"], "--model", models["qwen3-moe"], "--threads", "1,2"
     )
     assert code == 0, printed
-    assert document["comparisons"] == document["identical"] == 2 * (2 * 8 + 2 * 4 + 8)
+    # 8 requests give 11 things to compare: one has two outputs, two have logprobs of the prompt.
+    # Two greedy ones are continued.
+    assert document["comparisons"] == document["identical"] == 2 * (2 * 11 + 2 * 2 + 11)
     assert document["control_differs"] is True
     for row in document["configurations"]:
-        assert row["most_requests_in_a_step"] == 8 and row["not_batched"] is None
+        assert row["most_requests_in_a_step"] == 9 and row["not_batched"] is None
+        assert all(row["requests"].values()), "every kind of request was made"
         assert row["steps"]["8"]["mixed_steps"] > 0
         assert "vllm::linear" in row["overrides"]
     assert document["operators"]["isa"]
     used = [next(t for t in c["tries"] if t["differing"]) for c in document["controls"]]
     assert all(t["differing"] <= t["compared"] for t in used)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_other_architectures_are_identical_and_stock_is_not(
+    models: dict[str, str], tmp_path: Path, name: str, dtype: str
+) -> None:
+    assert len(list(Path(models[name]).glob("*.safetensors"))) > 4
+    code, document, printed = check(
+        tmp_path, "--model", models[name], "--dtype", dtype, "--threads", "1,2"
+    )
+    assert code == 0, printed
+    assert document["comparisons"] == document["identical"] == 2 * 11 + 2 * 2 + 11
+    assert document["control_differs"] is True
 
 
 def test_stock_in_the_modes_place_is_found_out(models: dict[str, str], tmp_path: Path) -> None:
@@ -75,7 +95,7 @@ def test_the_mode_as_its_own_control_is_inconclusive(
     assert code == 2, printed
     assert document["identical"] == document["comparisons"] > 0
     assert document["control_differs"] is False
-    assert "no control differs: mode, 1 thread: 0 of 8 differ" in printed
+    assert "no control differs: mode, 1 thread: 0 of 11 differ" in printed
 
 
 def test_one_override_left_out_is_a_control(models: dict[str, str], tmp_path: Path) -> None:
@@ -112,6 +132,15 @@ def test_the_report_of_a_real_pass_leaves_nothing_uncovered() -> None:
     assert document["library"]["path"].endswith("libcust_opapi.so")
     phases = {phase for row in document["operators"] for phase in row["phases"]}
     assert phases == {"forward", "sampling", "around"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_nothing_of_another_architecture_is_uncovered(models: dict[str, str], name: str) -> None:
+    done = command("report", "--json", "--model", models[name])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    document = json.loads(done.stdout)
+    assert document["uncovered"] == document["compiled"] == []
 
 
 def test_the_report_sees_an_override_that_is_missing(models: dict[str, str]) -> None:

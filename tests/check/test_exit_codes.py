@@ -34,15 +34,17 @@ def test_identical_with_a_differing_control_is_0(
     assert run(options(model=[model], json=file), engines) == 0
     document = json.loads(file.read_text())
     # Batches of 2 and 8 at two thread counts and the runs alone across them, 8 requests each; the
-    # 4 greedy ones continued at two thread counts.
-    assert document["comparisons"] == document["identical"] == 5 * 8 + 2 * 4
+    # 3 greedy ones without penalties continued at two thread counts.
+    assert document["comparisons"] == document["identical"] == 5 * 8 + 2 * 3
     assert document["control_differs"] is True
     assert document["verdict"] == "identical" and document["exit_code"] == 0
     assert [c.subject for c in engines.started] == ["mode", "mode", "stock"]
     assert document["operators"] == {"isa": "portable"}
-    assert document["configurations"][0]["steps"]["8"]["requests_in_a_step"] == {"8": 6}
+    assert document["configurations"][0]["steps"]["8"]["requests_in_a_step"] == {"9": 6}
+    kinds = document["configurations"][0]["requests"]
+    assert kinds["greedy"] == kinds["seeded"] == 4 and kinds["several_outputs"] == 1
     printed = capsys.readouterr()
-    assert "check: identical: 48 of 48" in printed.out
+    assert "check: identical: 46 of 46" in printed.out
     assert "stock, 1 thread: 8 of 8 differ" in printed.out
     assert "[3/3]" in printed.err
 
@@ -54,9 +56,9 @@ def test_a_difference_is_1_and_is_named(
     engines = SyntheticEngines(subject=depends_on_the_batch)
     assert run(options(model=[model], json=file), engines) == 1
     document = json.loads(file.read_text())
-    assert document["identical"] == 16 and document["comparisons"] == 48
+    assert document["identical"] == 14 and document["comparisons"] == 46
     assert "batch of 2, 1 thread: " in document["configurations"][0]["first_difference"]
-    assert "16 of 20 differ, first batch of 2, 1 thread: " in capsys.readouterr().out
+    assert "16 of 19 differ, first batch of 2, 1 thread: " in capsys.readouterr().out
 
 
 def test_a_difference_between_prefill_and_decode_is_1(
@@ -89,7 +91,7 @@ def test_serialised_batches_are_1_though_all_bits_agree(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(options(model=[model]), SyntheticEngines(at_once=1)) == 1
-    assert "no step held more than 1 of 2 requests" in capsys.readouterr().out
+    assert "no step held more than 1 of " in capsys.readouterr().out
 
 
 def test_no_differing_control_is_2_after_all_were_tried(
@@ -242,6 +244,34 @@ def test_numbers_that_no_model_has_are_3(
     assert line.startswith("check: ") and says in line
 
 
+def test_what_the_mode_never_runs_is_refused_by_name_without_an_engine(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engines = SyntheticEngines()
+    config = {"vocab_size": 300, "quantization_config": {"quant_method": "compressed-tensors"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert run(options(model=[str(tmp_path)]), engines) == 3
+    assert "is quantised (compressed-tensors)" in capsys.readouterr().err
+    Path(model, "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    assert run(options(model=[model]), engines) == 3
+    assert "a LoRA adapter (adapter_config.json)" in capsys.readouterr().err
+    assert main(["report", "--model", model]) == 3
+    assert "a LoRA adapter" in capsys.readouterr().err
+    assert engines.started == []
+
+
+def test_stop_words_are_asked_for_where_there_is_a_tokenizer(model: str, tmp_path: Path) -> None:
+    def stop_words() -> int:
+        file = tmp_path / "out.json"
+        assert run(options(model=[model], threads="1", json=file), SyntheticEngines()) == 0
+        requests = json.loads(file.read_text())["configurations"][0]["requests"]
+        return int(requests["stop_words"])
+
+    assert stop_words() == 0
+    Path(model, "tokenizer.json").write_text("{}")
+    assert stop_words() == 2
+
+
 def test_a_json_file_that_is_a_directory_is_3_before_anything_runs(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,7 +281,9 @@ def test_a_json_file_that_is_a_directory_is_3_before_anything_runs(
     assert "is a directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--layers", "0"], ["--seed", "-1"], ["--seed", "9" * 30]])
+@pytest.mark.parametrize(
+    "arguments", [["--layers", "0"], ["--seed", "-1"], ["--seed", "9" * 30], ["--shard-bytes", "0"]]
+)
 def test_make_model_refuses_what_it_cannot_make(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:

@@ -4,12 +4,18 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from vllm_ascend.batch_invariant.check.configuration import ConfigurationError
-from vllm_ascend.batch_invariant.check.engine import continued
-from vllm_ascend.batch_invariant.check.workload import BLOCK, Workload, make_workload
+from vllm_ascend.batch_invariant.check.engine import continued, outputs_of
+from vllm_ascend.batch_invariant.check.workload import (
+    BLOCK,
+    Workload,
+    continued_after,
+    make_workload,
+)
 
 
 def workload(prompts: int = 32, batches: tuple[int, ...] = (1, 2, 8, 32), **other: int) -> Workload:
@@ -57,6 +63,47 @@ def test_greedy_and_seeded_requests_share_batches() -> None:
     assert {name.rstrip("0123456789") for name in batch.members} == {"greedy", "seeded"}
 
 
+def test_three_prompts_ask_for_everything_that_a_request_can_ask() -> None:
+    kinds = workload(prompts=3, batches=(2,)).kinds()
+    assert all(kinds.values()), kinds
+    assert not workload(prompts=3, batches=(2,), stop_words=False).kinds()["stop_words"]
+
+
+def test_a_request_with_two_outputs_is_two_sequences_of_its_batch() -> None:
+    made = workload(prompts=4, batches=(8,))
+    (batch,) = made.batches[8]
+    assert made.sequences(batch) == made.most_sequences == 9
+    assert workload(prompts=4, batches=(1,)).most_sequences == 2
+
+
+def test_nobody_stops_before_the_last_has_joined() -> None:
+    made = workload()
+    latest = max(a for batches in made.batches.values() for b in batches for a in b.arrivals)
+    assert all(r.min_tokens > latest for r in made.requests if r.stop)
+
+
+def test_what_a_request_gave_is_compared_output_by_output_and_the_prompt_too() -> None:
+    def entry(value: float) -> SimpleNamespace:
+        return SimpleNamespace(logprob=value, rank=1)
+
+    def completion(index: int) -> SimpleNamespace:
+        return SimpleNamespace(index=index, token_ids=[5], logprobs=[{5: entry(-1.0 - index)}])
+
+    finished = SimpleNamespace(
+        request_id="seeded0",
+        outputs=[completion(1), completion(0)],
+        prompt_token_ids=[7, 8],
+        prompt_logprobs=[None, {8: entry(-4.0), 9: entry(-0.5)}],
+    )
+    assert outputs_of(finished) == [
+        ("seeded0", ("5 1 5:bf800000",)),
+        ("seeded0, output 2", ("5 1 5:c0000000",)),
+        ("seeded0's prompt", ("8 1 8:c0800000 9:bf000000",)),
+    ]
+    finished.prompt_token_ids, finished.prompt_logprobs = [7], [None]
+    assert outputs_of(finished)[-1] == ("seeded0's prompt", ())
+
+
 def test_some_requests_arrive_while_others_decode() -> None:
     for batches in workload().batches.values():
         for batch in batches:
@@ -94,5 +141,14 @@ def test_greedy_requests_are_continued_from_the_middle_of_their_output() -> None
     (before,) = (r for r in made.requests if r.name == "greedy0")
     assert again["greedy0"].prompt == (*before.prompt, 9, 8)
     assert again["greedy0"].max_tokens == 2
+    # The logprobs of the prompt are those of another prompt now.
+    assert before.prompt_logprobs and again["greedy0"].prompt_logprobs is None
     assert made.submissions() == 4 + 4 + 2
+    # Penalties and stop words see what was generated, not what came as a prompt.
+    kept = {
+        request.name
+        for request in workload(prompts=4, batches=(2,)).requests
+        if continued_after(request)
+    }
+    assert kept == {"greedy0", "greedy1"}
     assert continued(workload(prompts=1, batches=(2,), max_tokens=1), {}) == {}

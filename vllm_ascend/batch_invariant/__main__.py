@@ -35,26 +35,38 @@ def _parser() -> argparse.ArgumentParser:
     )
     make = commands.add_parser(
         "make-model",
-        help="write a random Qwen3 or Qwen3-MoE model directory that vllm loads offline",
+        help="write the directory of a model with random weights that vllm loads offline",
     )
     make.add_argument(
         "name",
-        help="qwen3, qwen3-moe, or a published model's layer shapes: "
+        help="tiny: qwen3, qwen3-moe, llama, qwen2; or a published model's layer shapes: "
         "qwen3-1.7b, qwen3-8b, qwen3-30b-a3b, qwen3-235b-a22b",
     )
     make.add_argument("directory", type=Path, help="a directory that does not exist or is empty")
     make.add_argument("--seed", type=int, default=0, help="of the weights (default: 0)")
     make.add_argument("--layers", type=int, help="number of layers (default: the shape's own)")
+    make.add_argument(
+        "--shard-bytes",
+        type=int,
+        metavar="N",
+        help="no file of weights larger than this, but for a single tensor (default: 2 GiB)",
+    )
     return parser
 
 
 def _make_model(options: argparse.Namespace) -> int:
     from safetensors import SafetensorError
 
-    from .tiny_models import make_model
+    from .tiny_models import SHARD_BYTES, make_model
 
     try:
-        made = make_model(options.name, options.directory, seed=options.seed, layers=options.layers)
+        made = make_model(
+            options.name,
+            options.directory,
+            seed=options.seed,
+            layers=options.layers,
+            shard_bytes=SHARD_BYTES if options.shard_bytes is None else options.shard_bytes,
+        )
     except (ValueError, OSError, SafetensorError) as error:
         print(f"make-model: {error}", file=sys.stderr)
         return USAGE_ERROR

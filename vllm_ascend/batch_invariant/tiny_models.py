@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Qwen3 and Qwen3-MoE model directories with seeded random weights.
+"""Qwen3, Qwen3-MoE, Qwen2 and Llama model directories with seeded random weights.
 
 A directory written here is one that `vllm` loads with no network: `config.json`,
 `generation_config.json`, `model.safetensors` (sharded where it is large) and a byte-level BPE
 tokenizer built on the spot that covers the whole vocabulary.
 
-`qwen3` and `qwen3-moe` are small enough for the fast tests. The other names have the true layer
-shapes of the published models (the values of their `config.json`), cut to `layers` layers.
+`qwen3`, `qwen3-moe`, `llama` and `qwen2` (tied embeddings, biases) are small enough for the fast
+tests. The other names have the true layer shapes of the published models (the values of their
+`config.json`), cut to `layers` layers.
 
 The scales are chosen so that the logits are those of a model that has something to say:
 every branch adds about unit variance to the residual stream, and the last norm times the head's
@@ -58,6 +59,7 @@ class Shape:
     num_experts: int = 0
     num_experts_per_tok: int = 0
     moe_intermediate_size: int = 0
+    model_type: str = "qwen3"
 
     @property
     def is_moe(self) -> bool:
@@ -82,7 +84,12 @@ SHAPES: dict[str, Shape] = {
         num_experts=8,
         num_experts_per_tok=2,
         moe_intermediate_size=128,
+        model_type="qwen3_moe",
     ),
+    # As in Llama 3, no norms of queries and keys. 1536 inputs of the down projection.
+    "llama": Shape(1024, 1536, 8, 2, 128, 4096, 2, False, model_type="llama"),
+    # As in the small Qwen2 and Qwen2.5: biases, heads of 64, embeddings that are also the head.
+    "qwen2": Shape(1024, 1536, 16, 4, 64, 4096, 2, True, model_type="qwen2"),
     "qwen3-1.7b": Shape(2048, 6144, 16, 8, 128, 151936, 2, True),
     "qwen3-8b": Shape(4096, 12288, 32, 8, 128, 151936, 2, False),
     "qwen3-30b-a3b": Shape(
@@ -97,6 +104,7 @@ SHAPES: dict[str, Shape] = {
         num_experts=128,
         num_experts_per_tok=8,
         moe_intermediate_size=768,
+        model_type="qwen3_moe",
     ),
     "qwen3-235b-a22b": Shape(
         4096,
@@ -110,15 +118,23 @@ SHAPES: dict[str, Shape] = {
         num_experts=128,
         num_experts_per_tok=8,
         moe_intermediate_size=1536,
+        model_type="qwen3_moe",
     ),
 }
 
 
+ARCHITECTURES = {
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+}
+
+
 def model_config(shape: Shape) -> dict[str, Any]:
-    """The `config.json` of a Qwen3 (dense or MoE) model of this shape, weights in bfloat16."""
+    """The `config.json` of a model of this shape, weights in bfloat16."""
     config: dict[str, Any] = {
-        "architectures": ["Qwen3MoeForCausalLM" if shape.is_moe else "Qwen3ForCausalLM"],
-        "model_type": "qwen3_moe" if shape.is_moe else "qwen3",
+        "architectures": [ARCHITECTURES[shape.model_type]],
         "attention_bias": False,
         "attention_dropout": 0.0,
         "hidden_act": "silu",
@@ -161,6 +177,15 @@ def _weight_tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...], float,
         # A row of unit-variance inputs gives outputs of standard deviation `gain`.
         return name, (out, inner), 0.0, gain / math.sqrt(inner)
 
+    # Scores of standard deviation 1.5 * 1.5: attention that looks at something.
+    normed = shape.model_type.startswith("qwen3")
+    look = 1.0 if normed else 1.5
+
+    def projection(name: str, out: int, gain: float) -> Iterator[tuple[Any, ...]]:
+        yield matrix(f"{name}.weight", out, hidden, gain)
+        if shape.model_type == "qwen2":
+            yield f"{name}.bias", (out,), 0.0, 0.5
+
     def norm(name: str, size: int, mean: float = 1.0) -> tuple[str, tuple[int, ...], float, float]:
         return name, (size,), mean, 0.1
 
@@ -168,14 +193,14 @@ def _weight_tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...], float,
     for layer in range(shape.num_hidden_layers):
         at = f"model.layers.{layer}."
         yield norm(at + "input_layernorm.weight", hidden)
-        yield matrix(at + "self_attn.q_proj.weight", query, hidden, 1.0)
-        yield matrix(at + "self_attn.k_proj.weight", key_value, hidden, 1.0)
-        yield matrix(at + "self_attn.v_proj.weight", key_value, hidden, 1.0)
+        yield from projection(at + "self_attn.q_proj", query, look)
+        yield from projection(at + "self_attn.k_proj", key_value, look)
+        yield from projection(at + "self_attn.v_proj", key_value, 1.0)
         # Attention averages about e values of unit variance: a gain of 2 restores it.
         yield matrix(at + "self_attn.o_proj.weight", hidden, query, 2.0)
-        # Scores of standard deviation 1.5 * 1.5: attention that looks at something.
-        yield norm(at + "self_attn.q_norm.weight", head, 1.5)
-        yield norm(at + "self_attn.k_norm.weight", head, 1.5)
+        if normed:
+            yield norm(at + "self_attn.q_norm.weight", head, 1.5)
+            yield norm(at + "self_attn.k_norm.weight", head, 1.5)
         yield norm(at + "post_attention_layernorm.weight", hidden)
         if shape.is_moe:
             inner = shape.moe_intermediate_size
@@ -213,7 +238,7 @@ class _Normal:
         return block.repeat(-(-count // RANDOM_BLOCK))[:count].reshape(dims)
 
 
-def _write_weights(directory: Path, shape: Shape, seed: int) -> None:
+def _write_weights(directory: Path, shape: Shape, seed: int, shard_bytes: int) -> None:
     from safetensors.torch import save_file
 
     normal = _Normal(seed)
@@ -232,7 +257,7 @@ def _write_weights(directory: Path, shape: Shape, seed: int) -> None:
     for name, dims, mean, std in _weight_tensors(shape):
         tensor = normal(dims, mean, std).contiguous()
         size = tensor.numel() * tensor.element_size()
-        if pending and filled + size > SHARD_BYTES:
+        if pending and filled + size > shard_bytes:
             close()
             filled = 0
         pending[name] = tensor
@@ -251,12 +276,20 @@ def _write_weights(directory: Path, shape: Shape, seed: int) -> None:
     (directory / "model.safetensors.index.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
-def make_model(name: str, directory: Path, *, seed: int = 0, layers: int | None = None) -> Path:
+def make_model(
+    name: str,
+    directory: Path,
+    *,
+    seed: int = 0,
+    layers: int | None = None,
+    shard_bytes: int = SHARD_BYTES,
+) -> Path:
     """Write the model `name` of SHAPES into `directory`, whole or not at all.
 
     `directory` may not exist yet, or be empty. The same name, seed and number of layers give the
-    same bytes. Raises ValueError for an unknown name, a seed
-    below 0 or less than one layer, and FileExistsError for a directory in use.
+    same bytes. A file of weights is closed before it grows over `shard_bytes`. Raises ValueError
+    for an unknown name, a seed below 0 or less than one layer or byte, and FileExistsError for a
+    directory in use.
     """
     if name not in SHAPES:
         raise ValueError(f"unknown model {name!r}; known: {', '.join(SHAPES)}")
@@ -265,6 +298,8 @@ def make_model(name: str, directory: Path, *, seed: int = 0, layers: int | None 
         raise ValueError(f"seed {seed}: expected 0 to 2**63 - 1")
     if layers is not None and layers < 1:
         raise ValueError(f"{layers} layers: expected 1 or more")
+    if shard_bytes < 1:
+        raise ValueError(f"shards of {shard_bytes} bytes: expected 1 or more")
     if layers is not None:
         shape = replace(shape, num_hidden_layers=layers)
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -274,7 +309,7 @@ def make_model(name: str, directory: Path, *, seed: int = 0, layers: int | None 
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}-") as made:
         model = Path(made) / "model"
         model.mkdir()
-        _write_weights(model, shape, seed)
+        _write_weights(model, shape, seed, shard_bytes)
         write_tokenizer(model, shape.vocab_size, shape.max_position_embeddings)
         generation = {"eos_token_id": 0, "pad_token_id": 0, "do_sample": True}
         (model / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")

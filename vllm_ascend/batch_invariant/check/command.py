@@ -39,8 +39,9 @@ Every prompt is run alone and inside shuffled batches, greedily and with a seede
 real vLLM with VLLM_BATCH_INVARIANT=1, at each number of threads. Token ids and the float32 bits of
 logprobs are compared with the run alone, and the runs alone across numbers of threads. Greedy
 requests are continued from the middle of their output, so that what was decoded is computed in
-prefill, and compared too. A control has to differ on the same inputs: stock vLLM or, where that
-cannot start or happens not to differ, the mode with one named override left out.
+prefill, and compared too. Among the requests are some with penalties, stop words, two outputs,
+top-k, top-p and logprobs of the prompt. A control has to differ on the same inputs: stock vLLM or,
+where that cannot start or happens not to differ, the mode with one named override left out.
 """
 
 EPILOG = f"""\
@@ -52,13 +53,14 @@ exit codes:
 
 keys of --json:
   verdict, exit_code   as above
-  comparisons          requests compared with the same request alone, over all rows (a number)
-  identical            those of them that are the same to the bit (a number)
+  comparisons          outputs compared with those of the same request alone, over all rows
+  identical            those of them that are the same to the bit
   control_differs      whether a control differed for every model and dtype
   reasons              lines that say why the verdict is not `identical`
   configurations       a row for each engine of the subject: model, dtype, threads, subject,
-                       compared, identical, by_run, first_difference, steps (per batch size, how
-                       many steps held how many requests, and how many held prefill and decode),
+                       requests (how many of each kind), compared, identical, by_run (with the names
+                       of what differs), first_difference, steps (per batch size, how many steps
+                       held how many sequences, and how many held prefill and decode),
                        most_requests_in_a_step, not_batched, overrides, worker, seconds
   controls             for each model and dtype: differs, and the tries with subject, threads,
                        compared, differing, error
@@ -197,6 +199,7 @@ class Check:
             max_tokens=self._options.max_tokens,
             vocab_size=facts.vocab_size,
             max_positions=facts.max_positions,
+            stop_words=facts.has_tokenizer,
             seed=self._options.seed,
         )
 

@@ -12,6 +12,9 @@ from typing import Any
 # The spellings of `--dtype` that vLLM takes; "auto" is the model's own.
 DTYPES = ("auto", "bfloat16", "float16", "float32", "half", "float")
 
+# One of these makes a directory's text readable; without any, stop words are left out.
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
+
 MODE = "mode"
 STOCK = "stock"
 WITHOUT = "without:"
@@ -82,13 +85,23 @@ class ModelFacts:
     dtype: str
     # Bytes of KV cache for one token in float32, over all layers; None where the keys are missing.
     cache_bytes_per_token: int | None
+    has_tokenizer: bool
 
 
 def read_model(directory: str) -> ModelFacts:
-    """Reads `config.json`. Raises ConfigurationError in one line where it is not a model."""
+    """Reads `config.json`.
+
+    Raises ConfigurationError in one line where it is not a model, or one that the mode refuses
+    whatever else is asked for: that needs no engine to find out.
+    """
     path = Path(directory)
     if not path.is_dir():
         raise ConfigurationError(f"--model {directory}: no such directory")
+    if (path / "adapter_config.json").is_file():
+        raise ConfigurationError(
+            f"--model {directory}: a LoRA adapter (adapter_config.json); the mode runs no LoRA, "
+            "give the model that it was merged into"
+        )
     file = path / "config.json"
     if not file.is_file():
         raise ConfigurationError(
@@ -99,6 +112,7 @@ def read_model(directory: str) -> ModelFacts:
         config = json.loads(file.read_text(encoding="utf-8"))
         # Models with several parts keep the language model's values one level down.
         text: dict[str, Any] = config.get("text_config") or config
+        quantised = text.get("quantization_config") or config.get("quantization_config")
         vocab_size = int(text["vocab_size"])
         positions = int(text.get("max_position_embeddings", 2048))
         dtype = str(text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype"))
@@ -106,6 +120,12 @@ def read_model(directory: str) -> ModelFacts:
         raise ConfigurationError(
             f"{file}: not a model's configuration ({type(error).__name__}: {error})"
         ) from error
+    if quantised:
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
+        raise ConfigurationError(
+            f"--model {directory}: the model is quantised ({method or 'quantization_config'}); "
+            "the mode takes an unquantised one"
+        )
     for name, value in (("vocab_size", vocab_size), ("max_position_embeddings", positions)):
         if value < 2:
             raise ConfigurationError(f"{file}: {name} is {value}; expected 2 or more")
@@ -118,7 +138,8 @@ def read_model(directory: str) -> ModelFacts:
         pass
     except (ValueError, ArithmeticError) as error:
         raise ConfigurationError(f"{file}: heads, head_dim or layers: {error}") from error
-    return ModelFacts(vocab_size, positions, dtype, cache)
+    has_tokenizer = any((path / name).is_file() for name in TOKENIZER_FILES)
+    return ModelFacts(vocab_size, positions, dtype, cache, has_tokenizer)
 
 
 def resolve_dtype(dtype: str, facts: ModelFacts) -> str:

@@ -71,20 +71,21 @@ def start_engine(
     blocks = -(-workload.longest // BLOCK)
     # Room for every request of the largest batch at its longest, the null block of vLLM, and the
     # scheduler's reserve.
-    tokens = (blocks * max(workload.largest_batch, 1) + 2 * blocks + 1) * BLOCK
+    sequences = workload.most_sequences
+    tokens = (blocks * sequences + 2 * blocks + 1) * BLOCK
     return LLM(
         model=configuration.model,
         dtype=configuration.dtype,
-        # Prompts are token ids and no text is read back.
-        skip_tokenizer_init=True,
+        # Prompts are token ids, and text is read only where stop words are looked for.
+        skip_tokenizer_init=not workload.kinds()["stop_words"],
         enforce_eager=True,
         enable_prefix_caching=False,
         enable_chunked_prefill=False,
         block_size=BLOCK,
         max_model_len=workload.longest,
-        max_num_seqs=workload.largest_batch,
+        max_num_seqs=sequences,
         # All prompts of the largest batch fit into one step.
-        max_num_batched_tokens=workload.longest * workload.largest_batch,
+        max_num_batched_tokens=workload.longest * sequences,
         kv_cache_memory_bytes=None
         if cache_bytes_per_token is None
         else tokens * cache_bytes_per_token,
@@ -105,24 +106,48 @@ def _sampling_parameters(request: Request) -> Any:
         top_p=request.top_p,
         top_k=request.top_k,
         logprobs=request.logprobs,
+        n=request.n,
+        prompt_logprobs=request.prompt_logprobs,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        repetition_penalty=request.repetition_penalty,
+        stop=list(request.stop),
+        min_tokens=request.min_tokens,
         ignore_eos=True,
-        detokenize=False,
+        detokenize=bool(request.stop),
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
 
 
-def _output(completion: Any) -> Output:
-    tokens = []
-    for token, logprobs in zip(completion.token_ids, completion.logprobs, strict=True):
-        values = [(other, entry.logprob) for other, entry in logprobs.items()]
-        tokens.append(render(token, logprobs[token].rank, values))
-    return tuple(tokens)
+def _rendered(tokens: Iterable[int], logprobs: Iterable[Mapping[int, Any]]) -> Output:
+    return tuple(
+        render(token, found[token].rank, [(other, entry.logprob) for other, entry in found.items()])
+        for token, found in zip(tokens, logprobs, strict=True)
+    )
+
+
+def outputs_of(output: Any) -> list[tuple[str, Output]]:
+    """What is compared of a finished request (vLLM's RequestOutput), each with a name.
+
+    The first completion has the request's own name; then "NAME, output 2" …, and "NAME's prompt".
+    """
+    name = output.request_id
+    found = []
+    for completion in sorted(output.outputs, key=lambda each: int(each.index)):
+        label = f"{name}, output {completion.index + 1}" if completion.index else name
+        found.append((label, _rendered(completion.token_ids, completion.logprobs)))
+    if output.prompt_logprobs is not None:
+        # Nothing comes before the first token, so it has no probability.
+        rest = zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:], strict=True)
+        tokens, logprobs = zip(*rest, strict=True) if len(output.prompt_logprobs) > 1 else ((), ())
+        found.append((f"{name}'s prompt", _rendered(tokens, logprobs)))
+    return found
 
 
 def run_batch(
     engine: Any, requests: Mapping[str, Request], batch: Batch
-) -> Iterator[tuple[str, Output]]:
-    """Runs one batch through `engine` (vLLM's LLMEngine); yields each request when it is done.
+) -> Iterator[list[tuple[str, Output]]]:
+    """Runs one batch through `engine` (vLLM's LLMEngine); yields `outputs_of` each request.
 
     A request enters the engine in the step of its arrival.
     """
@@ -136,7 +161,7 @@ def run_batch(
             engine.add_request(name, prompt, _sampling_parameters(request))
         for output in engine.step():
             if output.finished:
-                yield output.request_id, _output(output.outputs[0])
+                yield outputs_of(output)
         step += 1
 
 
@@ -149,10 +174,13 @@ def continued(workload: Workload, outputs: Mapping[str, Sequence[Token]]) -> dic
     again = {}
     for request in workload.requests:
         half = continued_after(request)
-        if half and request.temperature == 0:
+        if half:
             tokens = tuple(token_id(token) for token in outputs[request.name][:half])
             again[request.name] = replace(
-                request, prompt=request.prompt + tokens, max_tokens=request.max_tokens - half
+                request,
+                prompt=request.prompt + tokens,
+                max_tokens=request.max_tokens - half,
+                prompt_logprobs=None,  # those of another prompt
             )
     return again
 
@@ -203,8 +231,8 @@ def run_job(job: Mapping[str, Any], progress: Callable[..., None]) -> dict[str, 
         phase_began = time.monotonic()
         runs[phase], steps[phase] = [], []
         for batch in batches:
-            for name, output in run_batch(engine, requests, batch):
-                runs[phase].append([name, list(output)])
+            for outputs in run_batch(engine, requests, batch):
+                runs[phase] += [[name, list(output)] for name, output in outputs]
                 done += 1
             steps[phase].append(llm.collective_rpc("batch_check_take")[0])
             progress(phase=phase, done=done)

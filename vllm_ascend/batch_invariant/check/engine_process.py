@@ -53,9 +53,10 @@ class EngineResult:
     """What one engine start gave."""
 
     configuration: Configuration
+    workload: Workload
     alone: Mapping[str, Output]
     batches: Mapping[int, tuple[tuple[str, Output], ...]]
-    """Batch size → (request, output), batch after batch."""
+    """Batch size → (what is compared, output), batch after batch; see `engine.outputs_of`."""
     continued: tuple[tuple[str, Output], ...]
     """(request, output) where the first tokens of the request were given as part of the prompt."""
     steps: Mapping[int, tuple[tuple[Step, ...], ...]]
@@ -83,7 +84,9 @@ def engine_environment(
     }
 
 
-def parse_result(configuration: Configuration, document: Mapping[str, Any]) -> EngineResult:
+def parse_result(
+    configuration: Configuration, workload: Workload, document: Mapping[str, Any]
+) -> EngineResult:
     """The engine's result document, typed."""
 
     def outputs(phase: str) -> tuple[tuple[str, Output], ...]:
@@ -97,6 +100,7 @@ def parse_result(configuration: Configuration, document: Mapping[str, Any]) -> E
     }
     return EngineResult(
         configuration=configuration,
+        workload=workload,
         alone=dict(outputs("alone")),
         batches={int(size): outputs(size) for size in sizes},
         continued=outputs("continued"),
@@ -200,4 +204,4 @@ def run_engine(
     """Runs the workload under the configuration; for the rest see `run_program`."""
     job = {"workload": workload.as_json(), "cache_bytes_per_token": cache_bytes_per_token}
     document = run_program(ENGINE, configuration, job, progress)
-    return parse_result(configuration, document)
+    return parse_result(configuration, workload, document)

@@ -19,7 +19,7 @@ class Step:
     """One call of the model runner."""
 
     requests: int
-    """Requests of which at least one token was computed."""
+    """Sequences of which at least one token was computed; a request with n outputs is n."""
     first: int
     """Those of them that ran for the first time: in prefill."""
     tokens: int
@@ -100,14 +100,14 @@ def mixed(steps: Sequence[Step]) -> int:
 
 
 def why_not_batched(size: int, steps: Sequence[Step]) -> str | None:
-    """None where one submitted batch of `size` requests was really run as a batch.
+    """None where one submitted batch of `size` sequences was really run as a batch.
 
-    That is: some step held all of its requests; at least half of the work (a request's token) was
+    That is: some step held all of its sequences; at least half of the work (a request's token) was
     done in steps that held at least half of them; and no step took more than one forward pass.
     """
     peak = max((step.requests for step in steps), default=0)
     if peak < size:
-        return f"no step held more than {peak} of {size} requests"
+        return f"no step held more than {peak} of {size} sequences"
     work = sum(step.requests for step in steps)
     shared = sum(step.requests for step in steps if 2 * step.requests >= size)
     if 2 * shared < work:

@@ -56,7 +56,8 @@ def not_batched(result: EngineResult) -> str | None:
         if size == 1:
             continue
         for number, steps in enumerate(batches):
-            why = why_not_batched(size, steps)
+            submitted = result.workload.batches[size][number]
+            why = why_not_batched(result.workload.sequences(submitted), steps)
             if why is not None:
                 return f"batch {number} of size {size} was not run as a batch: {why}"
     return None
@@ -93,10 +94,16 @@ class Row:
             "dtype": configuration.dtype,
             "threads": configuration.threads,
             "subject": configuration.subject,
+            "requests": self.result.workload.kinds(),
             "compared": self.compared,
             "identical": self.identical,
             "by_run": [
-                {"run": c.where, "compared": c.compared, "identical": c.identical}
+                {
+                    "run": c.where,
+                    "compared": c.compared,
+                    "identical": c.identical,
+                    "differing": [difference.request for difference in c.differences],
+                }
                 for c in self.comparisons
             ],
             "first_difference": None if first is None else first.describe(),

@@ -6,7 +6,8 @@ random token ids, so any model will do and their lengths are exact: some end jus
 after a KV block of 128 tokens, some cross it while they decode.
 
 Neighbours differ in everything that could leak from one row to another: length, temperature, seed,
-top-p, top-k, and how many logprobs they want.
+top-p, top-k, penalties, stop words, several outputs for one prompt, and how many logprobs they
+want, of what is generated and of the prompt.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ TEMPERATURE = 0.7
 LOGPROBS_GREEDY = 20
 LOGPROBS_SEEDED = 5
 
+# Logprobs of each prompt token, for the requests that want those.
+PROMPT_LOGPROBS = 5
+PENALTIES = {"presence_penalty": 0.5, "frequency_penalty": 0.25, "repetition_penalty": 1.2}
+# Two letters that a text of any language model has now and then, not in each token.
+STOP = ("q", "z")
+
 # A request of a batch joins this many steps after its first members at most, so that steps occur
 # in which some requests are in prefill while others decode.
 LATEST_ARRIVAL = 3
@@ -46,6 +53,19 @@ class Request:
     seed: int | None = None
     top_p: float = 1.0
     top_k: int = 0
+    n: int = 1
+    prompt_logprobs: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: tuple[str, ...] = ()
+    min_tokens: int = 0
+
+    @property
+    def penalised(self) -> bool:
+        """Whether what was generated already changes what comes next."""
+        neutral = (0.0, 0.0, 1.0)
+        return neutral != (self.presence_penalty, self.frequency_penalty, self.repetition_penalty)
 
 
 @dataclass(frozen=True)
@@ -72,10 +92,35 @@ class Workload:
     def largest_batch(self) -> int:
         return max(self.batches, default=1)
 
+    def sequences(self, batch: Batch) -> int:
+        """Sequences that the batch makes: a request with n outputs is n of them."""
+        wanted = {request.name: request.n for request in self.requests}
+        return sum(wanted[name] for name in batch.members)
+
+    @property
+    def most_sequences(self) -> int:
+        """Of the batch with the most, or of a request alone."""
+        together = (self.sequences(batch) for made in self.batches.values() for batch in made)
+        return max(max(r.n for r in self.requests), *together, 1)
+
+    def kinds(self) -> dict[str, int]:
+        """How many requests there are of each kind; one may be of several."""
+        requests = self.requests
+        return {
+            "greedy": sum(r.temperature == 0 for r in requests),
+            "seeded": sum(r.temperature > 0 for r in requests),
+            "top_p": sum(r.top_p < 1 for r in requests),
+            "top_k": sum(r.top_k > 0 for r in requests),
+            "penalties": sum(r.penalised for r in requests),
+            "stop_words": sum(bool(r.stop) for r in requests),
+            "several_outputs": sum(r.n > 1 for r in requests),
+            "prompt_logprobs": sum(r.prompt_logprobs is not None for r in requests),
+        }
+
     def submissions(self) -> int:
         """How many requests the engine is given: alone, in batches, and continued."""
         shared = sum(len(b.members) for batches in self.batches.values() for b in batches)
-        again = sum(1 for r in self.requests if r.temperature == 0 and continued_after(r))
+        again = sum(1 for r in self.requests if continued_after(r))
         return len(self.requests) + shared + again
 
     def as_json(self) -> dict[str, Any]:
@@ -87,7 +132,7 @@ class Workload:
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> Workload:
         requests = tuple(
-            Request(**{**fields, "prompt": tuple(fields["prompt"])})
+            Request(**{**fields, "prompt": tuple(fields["prompt"]), "stop": tuple(fields["stop"])})
             for fields in document["requests"]
         )
         batches = {
@@ -100,8 +145,31 @@ class Workload:
 
 
 def continued_after(request: Request) -> int:
-    """How many tokens of its output a request gets as prompt when it is continued; 0: it is not."""
+    """How many tokens of its output a request gets as prompt when it is continued; 0: it is not.
+
+    What was generated counts otherwise than a prompt for penalties and stop words, and a seeded
+    generator would begin anew.
+    """
+    if request.temperature > 0 or request.penalised or request.stop or request.n > 1:
+        return 0
     return request.max_tokens // 2
+
+
+def _particulars(greedy: bool, index: int, max_tokens: int, stop_words: bool) -> dict[str, Any]:
+    """What the request of prompt `index` wants beside tokens: each kind within three prompts."""
+    prompt_logprobs = {"prompt_logprobs": PROMPT_LOGPROBS}
+    stop: dict[str, Any] = {}
+    if stop_words:
+        # Nobody leaves a batch before the last has joined it.
+        stop = {"stop": STOP, "min_tokens": min(LATEST_ARRIVAL + 1, max_tokens)}
+    if greedy:
+        return (prompt_logprobs, {}, PENALTIES, stop)[index % 4]
+    return (
+        {"n": 2},
+        {"top_p": 0.9, **stop},
+        {"top_k": 50, **PENALTIES},
+        prompt_logprobs,
+    )[index % 4]
 
 
 def _lengths(count: int, longest: int, rng: random.Random) -> list[int]:
@@ -134,12 +202,14 @@ def make_workload(
     max_tokens: int,
     vocab_size: int,
     max_positions: int,
+    stop_words: bool = True,
     seed: int = 0,
 ) -> Workload:
     """`prompts` prompts, greedy and seeded, and shuffled batches of each size above 1.
 
-    The same arguments give the same workload. Raises ConfigurationError where the model is too
-    short for `max_tokens` or a batch larger than the number of requests.
+    `stop_words` needs a model that has a tokenizer. The same arguments give the same workload.
+    Raises ConfigurationError where the model is too short for `max_tokens` or a batch larger than
+    the number of requests.
     """
     longest = max_positions - max_tokens
     if longest < 1:
@@ -156,7 +226,8 @@ def make_workload(
     requests: list[Request] = []
     for index, length in enumerate(_lengths(prompts, longest, rng)):
         prompt = tuple(rng.randrange(vocab_size) for _ in range(length))
-        requests.append(Request(f"greedy{index}", prompt, max_tokens, LOGPROBS_GREEDY))
+        wants = _particulars(True, index, max_tokens, stop_words)
+        requests.append(Request(f"greedy{index}", prompt, max_tokens, LOGPROBS_GREEDY, **wants))
         requests.append(
             Request(
                 f"seeded{index}",
@@ -165,8 +236,7 @@ def make_workload(
                 LOGPROBS_SEEDED,
                 temperature=TEMPERATURE,
                 seed=1000 + index,
-                top_p=0.9 if index % 4 == 1 else 1.0,
-                top_k=50 if index % 4 == 2 else 0,
+                **_particulars(False, index, max_tokens, stop_words),
             )
         )
     names = [request.name for request in requests]

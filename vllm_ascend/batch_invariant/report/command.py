@@ -184,6 +184,7 @@ def _trace(model: str, options: argparse.Namespace, progress: Progress) -> Mappi
         max_tokens=6,
         vocab_size=facts.vocab_size,
         max_positions=facts.max_positions,
+        stop_words=facts.has_tokenizer,
     )
     job = {
         "workload": workload.as_json(),

@@ -2,7 +2,8 @@
 """Runs a model with every operator call traced: `python -m …report.engine JOB`.
 
 The model runs a few requests alone and a batch of them, so that the trace has prefill, decode, both
-in one step, one row and several, greedy and seeded sampling, top-k and top-p.
+in one step, one row and several, greedy and seeded sampling, top-k, top-p, penalties, stop words,
+several outputs of one prompt and logprobs of a prompt.
 """
 
 from __future__ import annotations
