@@ -105,6 +105,7 @@ def options(**changed: object) -> argparse.Namespace:
         "max_tokens": 6,
         "seed": 0,
         "json": None,
+        "plot": None,
         "subject": "mode",
         "controls": None,
     }

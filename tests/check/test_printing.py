@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_ascend.batch_invariant.json_file import write_atomically
+from vllm_ascend.batch_invariant.atomic_file import write_json
 from vllm_ascend.batch_invariant.progress import Progress
 from vllm_ascend.batch_invariant.text_table import table
 
@@ -51,9 +51,9 @@ def test_a_terminal_gets_one_line_that_changes() -> None:
 
 def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
-    write_atomically(file, {"a": 1})
+    write_json(file, {"a": 1})
     with pytest.raises(TypeError):
-        write_atomically(file, {"a": object()})
+        write_json(file, {"a": object()})
     assert json.loads(file.read_text()) == {"a": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
@@ -61,7 +61,7 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path) -> 
 def test_the_umask_decides_who_may_read_a_result(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        write_atomically(tmp_path / "out.json", {})
+        write_json(tmp_path / "out.json", {})
     finally:
         os.umask(before)
     assert (tmp_path / "out.json").stat().st_mode & 0o777 == 0o640

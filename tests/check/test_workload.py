@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ from vllm_ascend.batch_invariant.check.workload import (
 )
 
 
-def workload(prompts: int = 32, batches: tuple[int, ...] = (1, 2, 8, 32), **other: int) -> Workload:
-    values = {"max_tokens": 24, "vocab_size": 2048, "max_positions": 4096} | other
+def workload(prompts: int = 32, batches: tuple[int, ...] = (1, 2, 8, 32), **other: Any) -> Workload:
+    values: dict[str, Any] = {"max_tokens": 24, "vocab_size": 2048, "max_positions": 4096} | other
     return make_workload(prompts=prompts, batches=batches, **values)
 
 
@@ -89,7 +90,7 @@ def test_what_a_request_gave_is_compared_output_by_output_and_the_prompt_too() -
     def completion(index: int) -> SimpleNamespace:
         return SimpleNamespace(index=index, token_ids=[5], logprobs=[{5: entry(-1.0 - index)}])
 
-    finished = SimpleNamespace(
+    finished: Any = SimpleNamespace(
         request_id="seeded0",
         outputs=[completion(1), completion(0)],
         prompt_token_ids=[7, 8],

@@ -8,5 +8,6 @@ engine         runs a workload in a vLLM engine; a program that runs in a proces
 engine_process starts that program in a clean environment and follows it
 occupancy      how many requests shared each step of the model
 comparison     bit for bit
+plot           draws it; the only place that takes matplotlib
 verdict        from what was compared to the answer, its table and its JSON document
 """

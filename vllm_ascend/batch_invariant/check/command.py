@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ..json_file import check_writable, write_atomically
+from ..atomic_file import check_writable, write_json
 from ..progress import Progress
 from ..termination import terminable
+from . import plot
 from .configuration import (
     DTYPES,
     MODE,
@@ -130,6 +131,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of prompts and shuffles (default: 0)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
     parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help=f"draw the results here too ({', '.join(plot.FORMATS)}); needs matplotlib",
+    )
+    parser.add_argument(
         "--subject", default=MODE, help="what is checked; see below (default: the mode)"
     )
     parser.add_argument(
@@ -176,6 +183,8 @@ class Check:
                 check_writable(options.json)
             except OSError as error:
                 raise ConfigurationError(f"--json {error}") from error
+        if options.plot is not None:
+            plot.check_can_draw(options.plot)
         self._cases: list[tuple[str, str, ModelFacts]] = []
         for model in distinct(options.model):
             facts = read_model(model)
@@ -269,7 +278,9 @@ def run(options: argparse.Namespace, execute: Runner = run_engine) -> int:
             verdict = check.run()
         progress.clear()
         if options.json is not None:
-            write_atomically(options.json, verdict.as_json())
+            write_json(options.json, verdict.as_json())
+        if options.plot is not None:
+            plot.draw(verdict, options.plot)
     except KeyboardInterrupt:
         progress.clear()
         print("check: interrupted", file=sys.stderr)

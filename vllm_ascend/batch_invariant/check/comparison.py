@@ -86,8 +86,13 @@ class Comparison:
     """Requests compared with the same requests run alone."""
 
     where: str
-    compared: int
+    names: tuple[str, ...]
+    """What was compared, once for each time."""
     differences: tuple[Difference, ...]
+
+    @property
+    def compared(self) -> int:
+        return len(self.names)
 
     @property
     def identical(self) -> int:
@@ -98,11 +103,11 @@ def compare(
     where: str, alone: Mapping[str, Output], runs: Iterable[tuple[str, Output]]
 ) -> Comparison:
     """Compares each (request, output) with the output of that request in `alone`."""
-    compared = 0
+    names = []
     differences = []
     for request, output in runs:
-        compared += 1
+        names.append(request)
         difference = first_difference(request, where, alone[request], output)
         if difference is not None:
             differences.append(difference)
-    return Comparison(where, compared, tuple(differences))
+    return Comparison(where, tuple(names), tuple(differences))

@@ -141,6 +141,7 @@ class ControlTry:
     compared: int
     differing: int
     error: str | None = None
+    comparisons: tuple[Comparison, ...] = ()
 
     def describe(self) -> str:
         if self.error is not None:
@@ -194,6 +195,7 @@ def control_try(result: EngineResult) -> ControlTry:
         result.configuration.threads,
         sum(c.compared for c in comparisons),
         sum(len(c.differences) for c in comparisons),
+        comparisons=tuple(comparisons),
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A JSON file that is never half-written."""
+"""A file of results that is never half-written."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ def check_writable(path: Path) -> None:
         raise PermissionError(f"{path}: cannot write to its directory")
 
 
-def write_atomically(path: Path, document: Any) -> None:
+def write_json(path: Path, document: Any) -> None:
     """Writes JSON so that `path` is as before or complete, whatever happens."""
-    text = json.dumps(document, indent=2) + "\n"
+    write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes bytes so that `path` is as before or complete, whatever happens."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     scratch = Path(name)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes private files; this one is a result like any other.
