@@ -37,6 +37,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(bi_avx512_definitions BI_VEC_AVX512)
   set(bi_avx512_bf16_flags ${bi_avx512_flags} -mavx512bf16)
   set(bi_avx512_bf16_definitions ${bi_avx512_definitions} BI_BF16_PAIRS)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  list(APPEND bi_lanes_isas neon)
+  set(bi_neon_definitions BI_VEC_NEON)
 endif()
 
 # An object library of sources, compiled for one instruction set.

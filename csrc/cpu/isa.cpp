@@ -35,6 +35,9 @@ bool machine_runs(Isa isa) {
              __builtin_cpu_supports("avx512vl");
     case Isa::avx512_bf16:
       return machine_runs(Isa::avx512) && __builtin_cpu_supports("avx512bf16");
+#elif defined(__aarch64__)
+    case Isa::neon:  // part of the architecture
+      return true;
 #endif
   }
   return false;

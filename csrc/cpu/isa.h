@@ -13,6 +13,8 @@
   X(avx2, avx2, __VA_ARGS__)         \
   X(avx512, avx512, __VA_ARGS__)     \
   X(avx512_bf16, avx512, __VA_ARGS__)
+#elif defined(__aarch64__)
+#define BI_EACH_ISA(X, ...) X(portable, portable, __VA_ARGS__) X(neon, neon, __VA_ARGS__)
 #else
 #define BI_EACH_ISA(X, ...) X(portable, portable, __VA_ARGS__)
 #endif

@@ -43,6 +43,8 @@ constexpr int kLanes = 16;
 #include "vec_avx512.h"
 #elif defined(BI_VEC_AVX2)
 #include "vec_avx2.h"
+#elif defined(BI_VEC_NEON)
+#include "vec_neon.h"
 #else
 #include "vec_portable.h"
 #endif

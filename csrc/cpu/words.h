@@ -12,6 +12,8 @@
 
 #if defined(BI_VEC_AVX2)
 #include "words_avx2.h"
+#elif defined(BI_VEC_NEON)
+#include "words_neon.h"
 #else
 
 namespace bi {

@@ -5,6 +5,7 @@ bits where they promise them, also under the address and undefined-behaviour san
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -15,14 +16,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
-# The instruction sets, and what the kernel calls the features that a machine needs for each. Every
+# The instruction sets of x86-64, and what /proc/cpuinfo calls the features that each needs. Every
 # C++ test runs once for each of them.
-ISAS = {
+X86_64 = {
     "portable": set[str](),
     "avx2": {"avx2", "fma", "f16c"},
     "avx512": {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
     "avx512_bf16": {"avx512vl", "avx512_bf16"},
 }
+# Those of AArch64 are run by every such machine.
+AARCH64 = ("portable", "neon")
+# What the tests for AArch64 need on another machine: program, Debian's package.
+EMULATION = {"aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu", "qemu-aarch64": "qemu-user"}
 
 
 def run(*command: str | Path) -> str:
@@ -31,10 +36,10 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-def build(directory: Path, compiler: str, *options: str) -> None:
+def build(directory: Path, *options: str) -> None:
     run(
         *("cmake", "-S", CSRC, "-B", directory, "-DBI_SOC=cpu", "-DBI_BUILD_TESTS=ON"),
-        *(f"-DCMAKE_CXX_COMPILER={compiler}", *options),
+        *options,
     )
     run("cmake", "--build", directory, "--parallel", str(os.cpu_count() or 1))
 
@@ -45,11 +50,14 @@ class Outcome:
     digest: str  # of the bits of all results, or ""
 
 
-def run_tests(directory: Path) -> dict[str, dict[str, Outcome]]:
-    """What each test says under each instruction set; fails if one fails."""
+Outcomes = dict[str, dict[str, Outcome]]  # by test, by instruction set
+
+
+def run_tests(directory: Path) -> Outcomes:
+    """Runs every test under every instruction set; fails if one fails."""
     report = run("ctest", "--test-dir", directory, "--verbose", "--no-tests=error")
     digests = dict(re.findall(r"^(\d+): digest ([0-9a-f]{16})$", report, re.M))
-    outcomes: dict[str, dict[str, Outcome]] = {}
+    outcomes: Outcomes = {}
     for number, name, verdict in re.findall(
         r"Test +#(\d+): (\S+) \.+ *\**(Passed|Skipped)", report
     ):
@@ -59,33 +67,60 @@ def run_tests(directory: Path) -> dict[str, dict[str, Outcome]]:
     return outcomes
 
 
-def machine_features() -> set[str]:
+def native_verdicts() -> dict[str, str]:
+    """What this machine runs passes, what it lacks is skipped, and nothing else is."""
+    if platform.machine() == "aarch64":
+        return dict.fromkeys(AARCH64, "Passed")
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next(set(line.split()) for line in lines if line.startswith("flags"))
+    features = next(set(line.split()) for line in lines if line.startswith("flags"))
+    return {isa: "Passed" if need <= features else "Skipped" for isa, need in X86_64.items()}
 
 
-def check(outcomes: dict[str, dict[str, Outcome]]) -> None:
+def check(outcomes: Outcomes, verdicts: dict[str, str]) -> None:
     sources = {path.stem for path in CSRC.rglob("cpu/*_test.cc")}
     assert {"matmul_test", "vec_test"} <= sources == outcomes.keys()
-    features = machine_features()
     for test, by_isa in outcomes.items():
-        # Skipped is what the machine lacks, and nothing else.
-        expected = {isa: "Passed" if need <= features else "Skipped" for isa, need in ISAS.items()}
-        assert {isa: outcome.verdict for isa, outcome in by_isa.items()} == expected, test
-        digests = {outcome.digest for outcome in by_isa.values() if outcome.verdict == "Passed"}
-        assert len(digests) == 1, f"{test}: not the same bits, {by_isa}"
+        assert {isa: outcome.verdict for isa, outcome in by_isa.items()} == verdicts, test
+        assert len(digests(by_isa)) == 1, f"{test}: not the same bits, {by_isa}"
 
 
-def test_no_warnings_and_the_kernels_keep_their_contracts(tmp_path: Path) -> None:
-    build(tmp_path, "g++", "-DCMAKE_CXX_FLAGS=-Werror")
-    check(run_tests(tmp_path))
+def digests(by_isa: dict[str, Outcome]) -> set[str]:
+    return {outcome.digest for outcome in by_isa.values() if outcome.verdict == "Passed"}
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    directory = tmp_path_factory.mktemp("native")
+    build(directory, "-DCMAKE_CXX_COMPILER=g++", "-DCMAKE_CXX_FLAGS=-Werror")
+    return run_tests(directory)
+
+
+def test_no_warnings_and_the_kernels_keep_their_contracts(native: Outcomes) -> None:
+    check(native, native_verdicts())
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("clang++") is None, reason="no clang++ on this machine")
-def test_another_compiler_gives_no_warnings_and_the_same_bits(tmp_path: Path) -> None:
-    build(tmp_path, "clang++", "-DCMAKE_CXX_FLAGS=-Werror")
-    check(run_tests(tmp_path))
+def test_aarch64_gives_the_same_bits(tmp_path: Path, native: Outcomes) -> None:
+    missing = [package for program, package in EMULATION.items() if shutil.which(program) is None]
+    assert not missing, f"missing on this machine: apt install {' '.join(missing)}"
+    toolchain = CSRC / "cmake/aarch64-linux-gnu.cmake"
+    build(tmp_path, f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", "-DCMAKE_CXX_FLAGS=-Werror")
+    emulated = run_tests(tmp_path)
+    check(emulated, dict.fromkeys(AARCH64, "Passed"))
+    for test, by_isa in emulated.items():
+        assert digests(by_isa) == digests(native[test]), f"{test}: not the bits of this machine"
+
+
+@pytest.mark.slow
+def test_another_compiler_gives_no_warnings_and_the_same_bits(
+    tmp_path: Path, native: Outcomes
+) -> None:
+    assert shutil.which("clang++") is not None, "missing on this machine: apt install clang"
+    build(tmp_path, "-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_CXX_FLAGS=-Werror")
+    by_clang = run_tests(tmp_path)
+    check(by_clang, native_verdicts())
+    for test, by_isa in by_clang.items():
+        assert digests(by_isa) == digests(native[test]), f"{test}: not the bits of g++'s build"
 
 
 @pytest.mark.slow
@@ -93,9 +128,9 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     # -O1: at -O3 the sanitized kernels take many minutes to compile.
     build(
         tmp_path,
-        "g++",
+        "-DCMAKE_CXX_COMPILER=g++",
         "-DBI_SANITIZE=address,undefined",
         "-DCMAKE_BUILD_TYPE=Sanitized",
         "-DCMAKE_CXX_FLAGS=-O1",
     )
-    check(run_tests(tmp_path))
+    check(run_tests(tmp_path), native_verdicts())
