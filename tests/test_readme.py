@@ -45,6 +45,7 @@ SHOWN: dict[str, list[str]] = {
         "tests/check/test_exit_codes.py",
     ],
     "`--plot FILE.png` draws it": ["tests/check/test_plot.py"],
+    "./scripts/doctor\n": ["tests/doctor/test_doctor.py"],
     "python -m vllm_ascend.batch_invariant report": ["tests/report/test_report_command.py"],
     "nor on the number of threads": [
         "tests/plugin/test_engine.py",
