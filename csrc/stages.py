@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import dataclasses
 import errno
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -462,7 +463,28 @@ def make_wheel(plan: Plan, workshop: Workshop) -> Path:
     if plan.output is not None:
         plan.output.mkdir(parents=True, exist_ok=True)
         wheel = Path(shutil.copy(wheel, plan.output))
+        lock(wheel)
     return wheel
+
+
+def lock(wheel: Path) -> Path:
+    """Writes a wheel's sha256 beside it as a requirement, for whoever carries it elsewhere.
+
+    pip compares a file with such a hash before it unpacks it, and with nothing else: a wheel states
+    a sha256 of each of its files, at which pip does not look.
+    """
+    name, version = wheel.name.split("-")[:2]
+    path = wheel.with_name(f"{name}.txt")
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(
+        "# Install with:"
+        f" pip install --no-deps --no-index --find-links . --require-hashes -r {path.name}\n"
+        f"{name}=={version} \\\n"
+        f"    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n",
+        encoding="utf-8",
+    )
+    partial.replace(path)
+    return path
 
 
 def install_wheel(wheel: Path, workshop: Workshop) -> None:
@@ -607,7 +629,7 @@ def parse(arguments: Sequence[str] | None) -> Plan:
         "-o",
         type=Path,
         metavar="DIR",
-        help="keep the run package and the wheel in DIR",
+        help="keep the run package, the wheel and, for pip, the wheel's sha256 in DIR",
     )
     parser.add_argument(
         "--build-dir",

@@ -10,6 +10,11 @@ from collections.abc import Callable, Iterator
 Mutation = Callable[[bytes, bytes, random.Random], bytes]
 
 
+def _block(data: bytes, generator: random.Random) -> int:
+    """The size of a block of it: as of an editor, a disk, a page; at most a quarter."""
+    return min(generator.choice((16, 64, 512, 4096)), len(data) // 4)
+
+
 def flipped(data: bytes, _other: bytes, generator: random.Random) -> bytes:
     """One to eight wrong bytes."""
     changed = bytearray(data)
@@ -31,7 +36,7 @@ def inserted(data: bytes, _other: bytes, generator: random.Random) -> bytes:
 
 def swapped(data: bytes, _other: bytes, generator: random.Random) -> bytes:
     """Two blocks in each other's place."""
-    size = generator.choice((16, 512, 4096))
+    size = _block(data, generator)
     first, second = sorted(generator.sample(range(0, len(data) - 2 * size, size), 2))
     middle = data[first + size : second]
     swap = data[second : second + size] + middle + data[first : first + size]
@@ -40,7 +45,7 @@ def swapped(data: bytes, _other: bytes, generator: random.Random) -> bytes:
 
 def blanked(data: bytes, _other: bytes, generator: random.Random) -> bytes:
     """A block of zeros, as a file has that was not written to the end."""
-    size = generator.choice((64, 512, 4096))
+    size = _block(data, generator)
     at = generator.randrange(0, len(data) - size)
     return data[:at] + bytes(size) + data[at + size :]
 

@@ -117,6 +117,10 @@ def test_both_stages_from_source_to_a_result(tree: Path, python: Path, tmp_path:
     assert missed.returncode != 0
     assert str(prefix / "share/ascend/opp") in missed.stderr
 
+    (wheel,) = output.glob("*.whl")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert f"sha256:{digest}" in (output / "batch_invariant_ops.txt").read_text()
+
     (package,) = output.glob("*.run")
     again = tmp_path / "again"
     subprocess.run(

@@ -4,10 +4,11 @@
 # Builds the library, packs it as a run package, and installs that package into the prefix: what is
 # tested here is what a site installs without conda.
 set -euo pipefail
+umask 022 # others read what is installed, and it is the same whoever built it
 
-# The same sources give the same bytes wherever they lie.
+# The same sources give the same bytes wherever they lie. Quoted: the path may have a blank.
 export SOURCE_DATE_EPOCH=315532800 ZERO_AR_DATE=1 PYTHONDONTWRITEBYTECODE=1
-export CXXFLAGS="${CXXFLAGS:-} -ffile-prefix-map=$SRC_DIR=."
+export CXXFLAGS="${CXXFLAGS:-} '-ffile-prefix-map=$SRC_DIR=.'"
 unset ASCEND_CUSTOM_OPP_PATH ASCEND_OPP_PATH
 
 cmake -G Ninja -S csrc -B build -DBI_SOC="$SOC" -DCMAKE_BUILD_TYPE=Release

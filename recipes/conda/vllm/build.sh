@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
+umask 022 # others read what is installed, and it is the same whoever built it
 
 export SOURCE_DATE_EPOCH=315532800 PYTHONDONTWRITEBYTECODE=1 PIP_ROOT_USER_ACTION=ignore
 pip=("$PYTHON" -m pip --disable-pip-version-check --no-input)
