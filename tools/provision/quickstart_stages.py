@@ -89,7 +89,7 @@ class Timing:
 def locked_pins() -> list[lockfile.Pin]:
     """What the stand-in channel is made from: the runtime closure and the build tools."""
     pins: dict[str, lockfile.Pin] = {}
-    for name in ("runtime-cpu", "build"):
+    for name in ("runtime-cpu", "build", "build-npu"):
         for pin in lockfile.read(TREE / "locks" / f"{name}.txt"):
             pins[pin.name] = pin
     return list(pins.values())

@@ -68,12 +68,16 @@ def render(tree: Path, name: str, subdir: str) -> list[RenderedVariant]:
 
 def variant_for(tree: Path, name: str, soc: str, subdir: str) -> RenderedVariant:
     """The variant of a recipe that a prefix for ``soc`` takes."""
-    device = "cpu" if soc == "cpu" else "empty"
+    cpu = soc == "cpu"
+    wanted = {
+        "soc": soc,
+        "vllm_device": "cpu" if cpu else "empty",
+        "provider": "source" if cpu else "official",
+    }
     chosen = [
         variant
         for variant in render(tree, name, subdir)
-        if variant.variant.get("soc", soc) == soc
-        and variant.variant.get("vllm_device", device) == device
+        if all(str(variant.variant.get(key, value)) == value for key, value in wanted.items())
     ]
     if len(chosen) != 1:
         raise RecipeError(f"{name}: {len(chosen)} variants for soc={soc} on {subdir}, expected one")

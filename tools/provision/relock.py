@@ -22,12 +22,13 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from provision.lockfile import LockError, Pin, normalise, read, render
+from provision.lockfile import LockError, Pin, normalise, parse, read, render
 
 _HEADER = """SPDX-License-Identifier: Apache-2.0
 {about}
-CPython {python}, {platform}. Made by scripts/lock from locks/plan.toml; do not edit.
-Install with: pip install --no-deps --require-hashes -r locks/{name}.txt"""
+CPython {python}, {platform}. Made by scripts/lock from locks/plan.toml; do not edit."""
+_INSTALL = "Install with: pip install --no-deps --require-hashes -r locks/{name}.txt"
+_DOWNLOAD = "For recipes: recipes/conda/README.md says how to download it."
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Plan:
     drop_extras: frozenset[str] = field(default_factory=frozenset)
     without_deps: tuple[str, ...] = ()
     constrain_to: tuple[str, ...] = ()
+    machines: tuple[str, ...] = ()
+    sources: tuple[Pin, ...] = ()
 
 
 def read_plan(path: Path) -> tuple[str, str, tuple[Plan, ...]]:
@@ -57,6 +60,8 @@ def read_plan(path: Path) -> tuple[str, str, tuple[Plan, ...]]:
             drop_extras=frozenset(map(normalise, table.get("drop_extras", ()))),
             without_deps=tuple(table["without_deps"]),
             constrain_to=tuple(table["constrain_to"]),
+            machines=tuple(table.get("machines", ())),
+            sources=parse("\n".join(table.get("sources", ())), f"{path}: {name}"),
         )
         for name, table in data["lock"].items()
     )
@@ -112,10 +117,26 @@ def requirements_of_wheel(wheel: Path, plan: Plan) -> list[str]:
     return kept
 
 
+def _for_each_machine(plan: Plan, python: str, scratch: Path) -> list[Pin]:
+    """The wheels of the plan's requirements, each pin with the sha256 of every machine's."""
+    digests: dict[tuple[str, str], list[str]] = {}
+    for machine in plan.machines:
+        target = ["--platform", f"manylinux_2_28_{machine}", "--python-version", python]
+        target += ["--implementation", "cp", "--target", str(scratch / machine)]
+        for pin in _report(["--no-deps", *target, *plan.requires], scratch):
+            digests.setdefault((pin.name, pin.version), []).extend(pin.sha256)
+    return [Pin(name, version, tuple(found)) for (name, version), found in digests.items()]
+
+
 def make(plan: Plan, python: str, platform_name: str, folder: Path) -> str:
     """The text of one lock file; the locks it is constrained to must exist in ``folder``."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
+        header = _HEADER.format(about=plan.about, python=python, platform=platform_name)
+        if plan.machines:
+            header = header.replace(platform_name, f"linux ({', '.join(plan.machines)})")
+            pins = [*_for_each_machine(plan, python, scratch), *plan.sources]
+            return render(pins, f"{header}\n{_DOWNLOAD}")
         requires = list(plan.requires)
         extra: list[Pin] = []
         if plan.distribution is not None:
@@ -144,8 +165,7 @@ def make(plan: Plan, python: str, platform_name: str, folder: Path) -> str:
             f"{plan.name}: {', '.join(sorted(found))} came in through another requirement; "
             "name what pulls it under without_deps in locks/plan.toml"
         )
-    header = _HEADER.format(about=plan.about, python=python, platform=platform_name, name=plan.name)
-    return render([*pins, *extra], header)
+    return render([*pins, *extra], f"{header}\n{_INSTALL.format(name=plan.name)}")
 
 
 def check_machine(python: str, platform_name: str) -> None:

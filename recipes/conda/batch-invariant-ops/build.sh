@@ -12,6 +12,13 @@ export CFLAGS="${CFLAGS:-} $maps" CXXFLAGS="${CXXFLAGS:-} $maps"
 export MAX_JOBS=${CPU_COUNT:-2}
 pip=("$PYTHON" -m pip --disable-pip-version-check --no-input)
 
-"${pip[@]}" wheel --verbose --no-deps --no-index --no-build-isolation --wheel-dir dist \
-  ./csrc/torch_ops_extension
+if [[ $PROVIDER == official ]]; then
+  sources=$("$PYTHON" official_artifact.py extension --downloads "$BI_DOWNLOADS" --unpack official)
+elif [[ $SOC == cpu ]]; then
+  sources=./csrc/torch_ops_extension
+else
+  echo "error: provider=source: the operators of $SOC are not in this tree yet; build provider=official" >&2
+  exit 1
+fi
+"${pip[@]}" wheel --verbose --no-deps --no-index --no-build-isolation --wheel-dir dist "$sources"
 "${pip[@]}" install --no-deps --no-index --no-compile --find-links dist batch_invariant_ops
