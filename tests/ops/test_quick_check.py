@@ -10,21 +10,14 @@ from pathlib import Path
 
 import pytest
 
-QUICK_CHECK = """python -c "
-import batch_invariant_ops
-import torch
-op = torch.ops.batch_invariant_ops.npu_matmul_batch_invariant
-print(op)
-assert 'npu_matmul_batch_invariant' in str(op)
-"
-"""
+from tests import guide
 
 
 @pytest.mark.parametrize("where", ["/", "an empty folder"])
 def test_quick_check_passes_from_any_folder(where: str, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     result = subprocess.run(
-        ["bash", "-c", QUICK_CHECK],
+        ["bash", "-c", guide.block("id=quick-check")],
         cwd="/" if where == "/" else tmp_path,
         env=os.environ | {"PATH": path},
         capture_output=True,

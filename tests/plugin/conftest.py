@@ -68,3 +68,12 @@ def moe_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory: Path = tmp_path_factory.mktemp("models") / "qwen3-moe"
     make_model("qwen3-moe", directory)
     return directory
+
+
+@pytest.fixture(scope="session")
+def guide_folder(dense_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the guide's model name leads to the tiny model: `Qwen/Qwen3-8B`."""
+    folder: Path = tmp_path_factory.mktemp("guide")
+    (folder / "Qwen").mkdir()
+    (folder / "Qwen/Qwen3-8B").symlink_to(dense_model)
+    return folder

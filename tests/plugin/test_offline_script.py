@@ -9,45 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import guide
 from vllm_ascend.batch_invariant.main_module import guarded_by_name
 
 from .conftest import engine_environment
-
-GUIDE = """
-import os
-os.environ["VLLM_BATCH_INVARIANT"] = "1"
-
-from vllm import LLM, SamplingParams
-
-prompts = [
-    "The future of AI is",
-    "Machine learning enables",
-    "Deep learning models can",
-]
-
-sampling_params = SamplingParams(
-    temperature=0.7,
-    max_tokens=100,
-    seed=42,
-)
-
-llm = LLM(
-    model={model!r},
-    tensor_parallel_size=1,
-    enable_prefix_caching=False,
-    enable_chunked_prefill=False,
-    block_size=128,
-)
-
-# Outputs will be deterministic regardless of batch size
-outputs = llm.generate(prompts, sampling_params)
-
-for output in outputs:
-    prompt = output.prompt
-    generated_text = output.outputs[0].text
-    print(f"Prompt: {{prompt!r}}")
-    print(f"Generated: {{generated_text!r}}\\n")
-"""
 
 # With the condition, so that vLLM spawns its engine.
 GUARDED = """
@@ -56,13 +21,13 @@ os.environ["VLLM_BATCH_INVARIANT"] = "1"
 
 def main():
     from vllm import LLM, SamplingParams
-    llm = LLM(model={model!r}, enable_prefix_caching=False, enable_chunked_prefill=False,
+    llm = LLM(model="Qwen/Qwen3-8B", enable_prefix_caching=False, enable_chunked_prefill=False,
               block_size=128)
     for prompt in ("The future of AI is", "Machine learning enables", "Deep learning models can"):
         # Alone, each by itself.
         output = llm.generate([prompt], SamplingParams(temperature=0.7, max_tokens=100, seed=42))[0]
-        print(f"Prompt: {{output.prompt!r}}")
-        print(f"Generated: {{output.outputs[0].text!r}}\\n")
+        print(f"Prompt: {output.prompt!r}")
+        print(f"Generated: {output.outputs[0].text!r}\\n")
 
 if __name__ == "__main__":
     main()
@@ -83,9 +48,10 @@ def test_a_script_is_guarded_by_a_condition_at_its_top_level(source: str, guarde
     assert guarded_by_name(source) is guarded
 
 
-def run(script: Path) -> tuple[str, str]:
+def run(script: Path, folder: Path) -> tuple[str, str]:
     done = subprocess.run(
         [sys.executable, str(script)],
+        cwd=folder,
         env=engine_environment(),
         capture_output=True,
         text=True,
@@ -100,15 +66,15 @@ def run(script: Path) -> tuple[str, str]:
 
 @pytest.mark.vllm
 def test_the_guides_script_runs_as_written_and_agrees_with_each_prompt_alone(
-    dense_model: Path, tmp_path: Path
+    guide_folder: Path, tmp_path: Path
 ) -> None:
     """The three share a batch in the script's process; alone, each runs in a spawned engine."""
     batch, alone = tmp_path / "guide.py", tmp_path / "guarded.py"
-    batch.write_text(GUIDE.format(model=str(dense_model)))
-    alone.write_text(GUARDED.format(model=str(dense_model)))
-    printed, log = run(batch)
+    batch.write_text(guide.block("id=offline"))
+    alone.write_text(GUARDED)
+    printed, log = run(batch, guide_folder)
     assert printed.count("Generated: ") == 3
     assert "the engine runs in this process" in log
-    printed_alone, log_alone = run(alone)
+    printed_alone, log_alone = run(alone, guide_folder)
     assert "the engine runs in this process" not in log_alone
     assert printed_alone == printed

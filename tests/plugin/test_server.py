@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,30 +20,33 @@ from typing import Any
 
 import pytest
 
+from tests import guide
+
 from .conftest import engine_environment
 
 pytestmark = pytest.mark.vllm
 
 REQUESTS = 32
 START_SECONDS = 420
+MODEL = "Qwen/Qwen3-8B"
 
 
 class Server:
     """A running `vllm serve`."""
 
-    def __init__(self, model: Path, log: Path) -> None:
-        self.model = str(model)
+    def __init__(self, folder: Path, log: Path) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.log = log
-        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", self.model]
-        # The guide's flags, and where to listen.
-        command += ["--no-enable-chunked-prefill", "--no-enable-prefix-caching"]
-        command += ["--block-size", "128", "--host", "127.0.0.1", "--port", str(self.port)]
+        variable, program, *arguments = shlex.split(guide.block("id=serve").replace("\\\n", ""))
+        assert (variable, program) == ("VLLM_BATCH_INVARIANT=1", "vllm")
+        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", *arguments]
+        command += ["--host", "127.0.0.1", "--port", str(self.port)]
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 command,
+                cwd=folder,
                 env=engine_environment(VLLM_BATCH_INVARIANT="1"),
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -83,8 +87,8 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(dense_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(dense_model, tmp_path_factory.mktemp("server") / "log")
+def server(guide_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = Server(guide_folder, tmp_path_factory.mktemp("server") / "log")
     try:
         running.wait()
         yield running
@@ -98,7 +102,7 @@ def complete(server: Server, number: int) -> tuple[Any, ...]:
 
     client = OpenAI(api_key="EMPTY", base_url=f"http://127.0.0.1:{server.port}/v1")
     answer = client.completions.create(
-        model=server.model,
+        model=MODEL,
         prompt="The future of AI is" + " very" * number,
         max_tokens=48,
         temperature=0.7 if number % 2 == 0 else 0.0,
@@ -135,6 +139,21 @@ def test_a_request_gets_the_same_logprobs_alone_and_among_31_others(server: Serv
         assert repr(together[number]) == repr(alone[number]), f"request {number} differs"
     # One after the other they would agree too.
     assert most_running >= REQUESTS // 4
+
+
+def test_the_guides_client_runs_as_written(server: Server) -> None:
+    script = guide.block("id=client").replace("localhost:8000", f"127.0.0.1:{server.port}")
+    answers = [
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    assert answers[0].stdout == answers[1].stdout
+
+
+def test_the_log_has_the_lines_that_the_guide_names(server: Server) -> None:
+    log = server.log.read_text()
+    for line in guide.block("log=serve").splitlines():
+        assert line in log
 
 
 def test_the_log_says_what_was_chosen(server: Server) -> None:
