@@ -93,7 +93,7 @@ def test_quickstart_is_what_ci_runs() -> None:
 
 @pytest.mark.vllm
 def test_report_of_the_guide(folder: Path) -> None:
-    done = run(guide.block("id=report"), folder)
+    done = run(guide.block("id=enable") + guide.block("id=report"), folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "uncovered" in done.stdout
 

@@ -47,7 +47,7 @@ class Server:
             self.process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=engine_environment(VLLM_BATCH_INVARIANT="1"),
+                env=engine_environment(VLLM_BATCH_INVARIANT="1", VLLM_LOG_STATS_INTERVAL="1"),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -151,8 +151,9 @@ def test_the_guides_client_runs_as_written(server: Server) -> None:
 
 
 def test_the_log_has_the_lines_that_the_guide_names(server: Server) -> None:
+    """The statistics are logged every second, of the requests of the tests above."""
     log = server.log.read_text()
-    for line in guide.block("log=serve").splitlines():
+    for line in guide.block("log=serve").splitlines() + guide.block("log=statistics").splitlines():
         assert line in log
 
 
