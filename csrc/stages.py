@@ -38,6 +38,7 @@ CSRC = Path(__file__).resolve().parent
 EXTENSION = CSRC / "torch_ops_extension"
 OLDEST_CMAKE = (3, 25)
 ROOM_TO_WORK = 2**20  # bytes; less than this is a full disk
+VENDOR = Path("vendors") / "batch_invariant"
 LOG_LINES = 15  # of a failed step's log that are shown
 
 # Run by the Python that the wheel was installed for. Small integers have one right answer in fp32,
@@ -82,7 +83,7 @@ class Plan:
     @property
     def place(self) -> Path:
         """Where stage 1 lies when it is installed."""
-        return self.install_path / "vendors" / "batch_invariant"
+        return self.install_path / VENDOR
 
 
 def default_install_path() -> Path:
@@ -246,6 +247,27 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in leading[0].split(".") if part) if leading else ()
 
 
+def distribution(name: str) -> importlib.metadata.Distribution | None:
+    """A distribution that is installed; the source tree's own metadata does not count."""
+    elsewhere = [path for path in sys.path if Path(path).resolve() != CSRC.parent]
+    return next(iter(importlib.metadata.distributions(name=name, path=elsewhere)), None)
+
+
+def check_not_the_plugins() -> None:
+    """Sees that the operators that are installed, if any, are not part of the plugin's wheel.
+
+    Raises:
+        StageError: they are; csrc/wheel_with_operators.py put them there.
+    """
+    found = distribution("vllm-ascend")
+    if found and any(path.parts[0] == "batch_invariant_ops" for path in found.files or ()):
+        raise StageError(
+            f"the operators that are installed are part of vllm-ascend {found.version}: run"
+            f" {shlex.quote(sys.executable)} -m pip uninstall vllm-ascend, or install it again with"
+            " VLLM_BATCH_INVARIANT=1"
+        )
+
+
 def check_plugin() -> None:
     """Sees that the vllm-ascend that is installed goes with the operators of this tree.
 
@@ -257,21 +279,16 @@ def check_plugin() -> None:
     """
     with (CSRC.parent / "pyproject.toml").open("rb") as file:
         ours = tomllib.load(file)["project"]["version"]
-    elsewhere = [path for path in sys.path if Path(path).resolve() != CSRC.parent]
-    for found in importlib.metadata.distributions(name="vllm-ascend", path=elsewhere):
-        if any(path.parts[0] == "batch_invariant_ops" for path in found.files or ()):
-            raise StageError(
-                f"the operators that are installed are part of vllm-ascend {found.version}: run"
-                f" {shlex.quote(sys.executable)} -m pip uninstall vllm-ascend first, or install it"
-                " again with VLLM_BATCH_INVARIANT=1"
-            )
-        if found.version != ours:
-            told = f"vllm-ascend {found.version} is installed, this tree goes with {ours}: take the"
-            told += f" source tree of {found.version}"
-            if any(entry.value == "vllm_ascend:verify_platform" for entry in found.entry_points):
-                raise StageError(f"{told}, or install this tree's vllm-ascend first")
-            print(f"{PROGRAM}: warning: {told} if there is one", file=sys.stderr)
+    check_not_the_plugins()
+    found = distribution("vllm-ascend")
+    if found is None:
         return
+    if found.version != ours:
+        told = f"vllm-ascend {found.version} is installed, this tree goes with {ours}: take the"
+        told += f" source tree of {found.version}"
+        if any(entry.value == "vllm_ascend:verify_platform" for entry in found.entry_points):
+            raise StageError(f"{told}, or install this tree's vllm-ascend first")
+        print(f"{PROGRAM}: warning: {told} if there is one", file=sys.stderr)
 
 
 # ---- steps --------------------------------------------------------------------------------------
@@ -411,16 +428,15 @@ def installed_stage1(plan: Plan, environ: Mapping[str, str]) -> Path:
     Raises:
         StageError: there is none.
     """
-    vendor = Path("vendors") / plan.place.name
     places: list[Path] = []
     for entry in filter(None, environ.get("ASCEND_CUSTOM_OPP_PATH", "").split(":")):
         # A vendor's own directory, as set_env.bash writes it, or a root of vendors.
         if entry.rstrip("/").rpartition("/")[2] == plan.place.name:
             places.append(Path(entry))
-        places.append(entry / vendor)
+        places.append(entry / VENDOR)
     places.append(plan.place)
     if root := environ.get("ASCEND_OPP_PATH"):
-        places.append(root / vendor)
+        places.append(root / VENDOR)
     for place in places:
         if (place / run_package.LIBRARY).is_file():
             return place.absolute()
@@ -579,6 +595,46 @@ def execute(plan: Plan) -> None:
             try_operators(place, workshop)
 
 
+# ---- and back -----------------------------------------------------------------------------------
+
+
+def remove(stages: Sequence[int], install_path: Path) -> None:
+    """Removes what the script installed, the later stage first.
+
+    Raises:
+        StageError: nothing is installed, it is not the script's, or it cannot be removed.
+    """
+    place = install_path / VENDOR
+    uninstall = place / "scripts/uninstall.sh"
+    done = False
+    for stage in sorted(stages, reverse=True):
+        if stage == 2 and distribution("batch_invariant_ops"):
+            check_not_the_plugins()
+            _undo(2, [sys.executable, "-m", "pip", "uninstall", "--yes", "batch_invariant_ops"])
+            say("  stage 2 removed: batch_invariant_ops")
+            done = True
+        if stage == 1 and uninstall.is_file():
+            _undo(1, [str(uninstall)])
+            say(f"  stage 1 removed: {place}")
+            if install_path == default_install_path():
+                for folder in (install_path, *install_path.parents[:2]):
+                    with contextlib.suppress(OSError):  # not empty, or gone
+                        folder.rmdir()
+            done = True
+    if not done:
+        sought = {1: f"stage 1 in {place}", 2: f"batch_invariant_ops in {sys.executable}"}
+        raise StageError(f"there is no {' and no '.join(sought[stage] for stage in stages)}")
+
+
+def _undo(stage: int, command: Sequence[str]) -> None:
+    """Raises StageError, with the last line of what the command said, where it fails."""
+    environ = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, errors="replace")
+    if ended.returncode != 0:
+        lines = ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"]
+        raise StageError(f"stage {stage} cannot be removed: {lines[-1]}")
+
+
 # ---- command line -------------------------------------------------------------------------------
 
 
@@ -590,12 +646,8 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{PROGRAM}: {message}; see --help\n")
 
 
-def parse(arguments: Sequence[str] | None) -> Plan:
-    """The plan that a command line states; exits as argparse does.
-
-    Raises:
-        SocError: the SoC is unknown, unsupported, or not given and not to be told.
-    """
+def read(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a command line; exits as argparse does."""
     parser = OneLineParser(
         prog=f"{PROGRAM}.sh",
         allow_abbrev=False,
@@ -645,11 +697,37 @@ def parse(arguments: Sequence[str] | None) -> Plan:
         default=len(os.sched_getaffinity(0)),
         help="compile N files at a time (default: the processors this process may use)",
     )
+    parser.add_argument(
+        "--uninstall",
+        action="store_true",
+        help="remove what the script installed: the wheel from that Python, stage 1 from where it"
+        " is by default or from --install-path",
+    )
     options = parser.parse_args(arguments)
     if options.jobs < 1:
         parser.error(f"--jobs: expected a number from 1, found {options.jobs}")
     if options.run_package_only and (options.stage == 2 or options.install_path):
         parser.error("--run-package-only installs nothing and has no stage 2")
+    if options.uninstall and (options.run_package_only or options.output or options.build_dir):
+        parser.error("--uninstall builds nothing: it takes --stage and --install-path alone")
+    return options
+
+
+def parse(arguments: Sequence[str] | None) -> Plan:
+    """The plan that a command line states; exits as argparse does.
+
+    Raises:
+        SocError: the SoC is unknown, unsupported, or not given and not to be told.
+    """
+    return planned(read(arguments))
+
+
+def planned(options: argparse.Namespace) -> Plan:
+    """The options completed with the defaults.
+
+    Raises:
+        SocError: the SoC is unknown, unsupported, or not given and not to be told.
+    """
     stages = (1,) if options.run_package_only else (options.stage,) if options.stage else (1, 2)
     output = options.output or (Path() if options.run_package_only else None)
     named = options.soc is not None
@@ -674,7 +752,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stopped)
     try:
-        plan = parse(arguments)
+        options = read(arguments)
+        if options.uninstall:
+            root = options.install_path or default_install_path()
+            remove((options.stage,) if options.stage else (1, 2), root.absolute())
+            say(f"{PROGRAM}: ok")
+            return 0
+        plan = planned(options)
         what = " and ".join(f"stage {number}" for number in plan.stages)
         say(f"{PROGRAM}: {what} for soc={plan.soc.name}, {sys.executable}")
         execute(plan)

@@ -22,7 +22,7 @@ import shlex
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from email import message_from_bytes
 from pathlib import Path
 
@@ -31,7 +31,6 @@ from csrc.run_package import build as run_package
 from vllm_ascend import soc as soc_table
 
 OPERATORS = "batch_invariant_ops"
-VENDOR = Path("vendors") / "batch_invariant"
 # pip removes a folder if a file of the wheel lies in it and nothing else does: with this one, those
 # between `share` and the operators.
 NOTE = "share/ascend/README.txt"
@@ -96,24 +95,19 @@ def check_owner(place: Path) -> None:
     Raises:
         StageError: there are some.
     """
-    if place.is_symlink():
-        raise stages.StageError(
-            f"stage 1 is installed in {place}: remove it by"
-            f" {shlex.quote(str(place / 'scripts/uninstall.sh'))}, or unset VLLM_BATCH_INVARIANT to"
-            " keep it and install vllm-ascend alone"
-        )
-    if next(_own_distributions(), None) is not None:
-        raise stages.StageError(
-            f"{OPERATORS} is installed: run {shlex.quote(sys.executable)} -m pip uninstall"
-            f" {OPERATORS}, or unset VLLM_BATCH_INVARIANT to keep it and install vllm-ascend alone"
-        )
-
-
-def _own_distributions() -> Iterator[importlib.metadata.Distribution]:
-    """Installed distributions of the operators that are not part of vllm-ascend's."""
+    there = str(place) if place.is_symlink() else ""
     for found in importlib.metadata.distributions(name=OPERATORS):
-        if (found.read_text("INSTALLER") or "").strip() != "vllm-ascend":
-            yield found
+        installer = (found.read_text("INSTALLER") or "").strip()
+        if installer != "vllm-ascend":
+            there = (
+                there or f"{OPERATORS} {found.version}, by {installer or 'an unknown installer'}"
+            )
+    if there:
+        raise stages.StageError(
+            f"operators are installed already ({there}): remove them, by bash"
+            f" csrc/{stages.PROGRAM}.sh --uninstall where the script installed them, or unset"
+            " VLLM_BATCH_INVARIANT to keep them and install vllm-ascend alone"
+        )
 
 
 def requirements() -> list[str]:
@@ -138,11 +132,11 @@ def add(wheel: Path, environ: Mapping[str, str]) -> Path:
         built = stages.make_wheel(asked, workshop)
         with zipfile.ZipFile(built) as archive:
             archive.extractall(site)
-        stages.try_operators(root / VENDOR, workshop, PYTHONPATH=str(site))
+        stages.try_operators(root / stages.VENDOR, workshop, PYTHONPATH=str(site))
         # None of the installer's own: pip replaces files as a whole and removes them.
         stage1 = {
             name: data
-            for name, data in _files(root / VENDOR).items()
+            for name, data in _files(root / stages.VENDOR).items()
             if not name.startswith("scripts/")
         }
         return _joined(wheel, stage1, _files(site), tag=built.stem.split("-", 2)[2])
@@ -170,7 +164,7 @@ def _joined(
     prefix = f"{data}/data"
     entries[f"{prefix}/{NOTE}"] = NOTE_TEXT
     for name, content in stage1.items():
-        entries[f"{prefix}/share/ascend/opp/{VENDOR.as_posix()}/{name}"] = content
+        entries[f"{prefix}/share/ascend/opp/{stages.VENDOR.as_posix()}/{name}"] = content
     for name, content in stage2.items():
         if ".dist-info/" not in name:
             entries[name] = content

@@ -34,6 +34,7 @@ SHOWN: dict[str, list[str]] = {
     ],
     "`pip uninstall vllm-ascend`\nremoves all of it": ["tests/stages/test_pip_install.py"],
     "pip install --no-deps --no-build-isolation .": ["recipes/conda/vllm-ascend/build.sh"],
+    "`--uninstall` removes what it installed": ["tests/stages/test_script.py"],
     "import batch_invariant_ops\nimport torch\n": ["tests/ops/test_quick_check.py"],
     "VLLM_BATCH_INVARIANT=1 vllm serve": ["tests/plugin/test_server.py"],
     "Offline, set the variable": ["tests/plugin/test_offline_script.py"],

@@ -76,7 +76,8 @@ def install(python: Path, *options: str, **env: str) -> subprocess.CompletedProc
 def said(done: subprocess.CompletedProcess[str]) -> str:
     """The last line that pip shows of a failed build; what follows is about pip itself."""
     assert done.returncode != 0, done.stdout
-    before, end, _ = done.stdout.partition("[end of output]")
+    # Within it there may be the output of the pip that builds stage 2.
+    before, end, _ = done.stdout.rpartition("[end of output]")
     assert end, done.stdout
     line = before.rstrip().splitlines()[-1].strip()
     assert line.startswith("vllm-ascend: "), done.stdout
@@ -145,6 +146,21 @@ def test_a_setuptools_that_is_too_old_is_named(python: Path, tmp_path: Path) -> 
     assert "setuptools 65.5.1 is too old" in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_a_copy_without_the_operators_sources_says_so(tmp_path: Path) -> None:
+    """A source archive of the plugin is such a one."""
+    for name in ("setup.py", "pyproject.toml", "soc.toml", "README.md", "LICENSE"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--version"],
+        cwd=tmp_path,
+        env=environment(**SWITCHES),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert f"{tmp_path} has no csrc: take the whole source tree, or unset" in done.stderr
+
+
 def test_operators_of_the_run_package_are_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +169,7 @@ def test_operators_of_the_run_package_are_not_overwritten(
     wheel_with_operators.check_owner(place)
     place.parent.mkdir(parents=True)
     place.symlink_to(".batch_invariant.0")
-    with pytest.raises(stages.StageError, match=re.escape(f"{place}/scripts/uninstall.sh")):
+    with pytest.raises(stages.StageError, match=re.escape(f"installed already ({place}): remove")):
         wheel_with_operators.check_owner(place)
     place.unlink()
     place.mkdir()  # pip's own, which it replaces
@@ -169,7 +185,7 @@ def test_operators_that_are_a_distribution_of_their_own_are_not_overwritten(
     found = importlib.metadata.PathDistribution(information)
     monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: iter([found]))
     (information / "INSTALLER").write_text("pip\n")
-    with pytest.raises(stages.StageError, match="pip uninstall batch_invariant_ops, or unset"):
+    with pytest.raises(stages.StageError, match=r"batch_invariant_ops 0\.1\.0, by pip\): remove"):
         wheel_with_operators.check_owner(tmp_path / OPP)
     (information / "INSTALLER").write_text("vllm-ascend\n")
     wheel_with_operators.check_owner(tmp_path / OPP)

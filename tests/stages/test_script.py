@@ -105,10 +105,10 @@ def test_both_stages_from_source_to_a_result(tree: Path, python: Path, tmp_path:
     assert checked.returncode == 0, checked.stderr
 
     # The wheel knows the path to stage 1 from nowhere: taken away, it is missed by name.
-    removed = subprocess.run(
-        [prefix / PLACE / "scripts/uninstall.sh"], capture_output=True, text=True
-    )
+    undo = [*script[:-1], "--uninstall"]
+    removed = subprocess.run([*undo, "--stage", "1"], env=env, capture_output=True, text=True)
     assert removed.returncode == 0, removed.stderr
+    assert not (prefix / "share").exists()
     program = "import torch, batch_invariant_ops as b; x = torch.eye(2)\n"
     program += "torch.ops.batch_invariant_ops.npu_mm_batch_invariant(x, x)"
     missed = subprocess.run(
@@ -116,6 +116,10 @@ def test_both_stages_from_source_to_a_result(tree: Path, python: Path, tmp_path:
     )
     assert missed.returncode != 0
     assert str(prefix / "share/ascend/opp") in missed.stderr
+
+    removed = subprocess.run(undo, env=env, capture_output=True, text=True)
+    assert removed.returncode == 0, removed.stderr
+    assert not list(site.glob("batch_invariant_ops*"))
 
     (wheel,) = output.glob("*.whl")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()

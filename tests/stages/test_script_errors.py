@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from csrc import stages
-from csrc.run_package.build import LIBRARY
+from csrc.run_package.build import LIBRARY, build
+from tests.run_package.conftest import stage as staged
 from tests.small_disk import disk_of
 from vllm_ascend import soc
 
@@ -228,6 +229,30 @@ def test_stage_2_alone_asks_for_stage_1(tmp_path: Path) -> None:
     assert "--stage 1" in line and f"{tmp_path}/vendors/batch_invariant" in line
 
 
+def test_stage_1_is_removed_with_the_folders_that_were_its(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = build(staged(tmp_path / "tree"), soc.resolve("cpu"), tmp_path, version="0.1.0").path
+    prefix = tmp_path / "prefix"
+    prefix.mkdir()
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    for others in ([], ["share/doc"]):
+        for other in others:
+            (prefix / other).mkdir(parents=True)
+        stages.install_run_package(package, stages.default_install_path())
+        stages.remove((1,), stages.default_install_path())
+        left = [path.relative_to(prefix).as_posix() for path in prefix.rglob("*")]
+        assert left == (["share", "share/doc"] if others else [])
+
+
+def test_what_is_not_installed_cannot_be_removed(bare_python: Path, tmp_path: Path) -> None:
+    python, elsewhere = str(bare_python / "bin/python"), ("--install-path", str(tmp_path))
+    line = only(script("--uninstall", PYTHON=python))
+    assert "no stage 1 in " in line and f" and no batch_invariant_ops in {python}" in line
+    assert f"no stage 1 in {tmp_path}" in only(script("--uninstall", "--stage=1", *elsewhere))
+    assert "--uninstall builds nothing" in only(script("--uninstall", "-o", str(tmp_path)), 2)
+
+
 @pytest.mark.parametrize(
     ("variable", "entry", "found"),
     [
@@ -354,5 +379,5 @@ def test_operators_that_the_plugin_brought_are_not_overwritten(
     files = ("vllm_ascend/__init__.py", "batch_invariant_ops/__init__.py")
     plugin(tmp_path, "0.32.0", entry_point=OURS, files=files)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    with pytest.raises(stages.StageError, match="pip uninstall vllm-ascend first"):
+    with pytest.raises(stages.StageError, match="pip uninstall vllm-ascend, or"):
         stages.check_plugin()
