@@ -93,5 +93,4 @@ def test_the_script_adds_the_operators_to_an_installed_plugin(closure: Shell) ->
     quick_check(closure)
     closure.run(guide.block("id=uninstall-operators"))
     closure.run(guide.block("id=uninstall"))
-    # The folder that stage 1 lay in may stay, with nothing in it.
-    assert {name for name in closure.files() - before if not name.startswith("share")} == set()
+    assert closure.files() == before
