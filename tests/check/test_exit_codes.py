@@ -260,6 +260,29 @@ def test_what_the_mode_never_runs_is_refused_by_name_without_an_engine(
     assert engines.started == []
 
 
+def test_a_name_stands_for_what_the_cache_has_under_it(
+    model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    engines = SyntheticEngines()
+    assert run(options(model=["org/model"]), engines) == 3
+    [line] = capsys.readouterr().err.splitlines()
+    assert "no model of this name" in line and line.endswith("hf download org/model")
+    cached = tmp_path / "hub" / "models--org--model"
+    revision = "0" * 40
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(revision)
+    (cached / "snapshots").mkdir()
+    Path(model).rename(cached / "snapshots" / revision)
+    assert run(options(model=["org/model"]), engines) == 0
+    assert {each.model for each in engines.started} == {"org/model"}
+
+
 def test_stop_words_are_asked_for_where_there_is_a_tokenizer(model: str, tmp_path: Path) -> None:
     def stop_words() -> int:
         file = tmp_path / "out.json"

@@ -98,7 +98,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="DIR",
-        help="a model's directory; may be given several times",
+        help="a model's directory, or its name in the Hugging Face cache; may be given several "
+        "times",
     )
     parser.add_argument(
         "--prompts",

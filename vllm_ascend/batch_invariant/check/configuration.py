@@ -88,15 +88,31 @@ class ModelFacts:
     has_tokenizer: bool
 
 
+def _in_cache(name: str) -> Path:
+    """The directory of a model that is in the Hugging Face cache under `name`, "org/model".
+
+    The network is not asked. Raises ConfigurationError in one line where it is not there.
+    """
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(name, local_files_only=True))
+    except (ImportError, OSError, ValueError) as error:  # not there, or no name of a model
+        raise ConfigurationError(
+            f"--model {name}: no such directory, and no model of this name in the Hugging Face "
+            f"cache; give a model's directory, or fetch it first: hf download {name}"
+        ) from error
+
+
 def read_model(directory: str) -> ModelFacts:
-    """Reads `config.json`.
+    """Reads `config.json` of a model's directory, or of a name that the cache has.
 
     Raises ConfigurationError in one line where it is not a model, or one that the mode refuses
     whatever else is asked for: that needs no engine to find out.
     """
     path = Path(directory)
     if not path.is_dir():
-        raise ConfigurationError(f"--model {directory}: no such directory")
+        path = _in_cache(directory)
     if (path / "adapter_config.json").is_file():
         raise ConfigurationError(
             f"--model {directory}: a LoRA adapter (adapter_config.json); the mode runs no LoRA, "

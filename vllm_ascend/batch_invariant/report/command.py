@@ -74,7 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         action="append",
         metavar="DIR",
-        help=f"a model's directory (default: random models, {' and '.join(TINY_MODELS)})",
+        help="a model's directory, or its name in the Hugging Face cache "
+        f"(default: random models, {' and '.join(TINY_MODELS)})",
     )
     parser.add_argument("--dtype", default="auto", metavar="D", help="(default: the model's)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
