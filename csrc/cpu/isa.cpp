@@ -9,6 +9,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 namespace bi {
@@ -19,6 +21,23 @@ namespace {
 bool has_f16c() {
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+
+// The tiles' bf16 products are there, the system keeps the tiles' state, and it gives this process
+// the permission that it reserves for so large a state (Linux: Documentation/arch/x86/xstate.rst).
+// Threads that start later have it too.
+bool may_use_amx() {
+  unsigned a, b, c, d;
+  constexpr unsigned kTiles = 1u << 24, kBf16 = 1u << 22, kOsXsave = 1u << 27;  // leaves 7 and 1
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kTiles) == 0 || (d & kBf16) == 0)
+    return false;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || (c & kOsXsave) == 0) return false;
+  unsigned low, high;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  constexpr unsigned kTileConfig = 1u << 17, kTileData = 1u << 18;
+  if ((low & kTileConfig) == 0 || (low & kTileData) == 0) return false;
+  constexpr long kRequestPermission = 0x1023, kTileDataFeature = 18;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileDataFeature) == 0;
 }
 #endif
 
@@ -35,6 +54,12 @@ bool machine_runs(Isa isa) {
              __builtin_cpu_supports("avx512vl");
     case Isa::avx512_bf16:
       return machine_runs(Isa::avx512) && __builtin_cpu_supports("avx512bf16");
+    case Isa::amx:
+      return machine_runs(Isa::avx512) && may_use_amx();
+#if defined(BI_TEST_MODELS)
+    case Isa::amx_model:
+      return true;
+#endif
 #elif defined(__aarch64__)
     case Isa::neon:  // part of the architecture
       return true;
@@ -52,23 +77,33 @@ struct Choice {
   std::string error;
 };
 
+// Names, of those that the machine runs or of all.
+std::string names(bool of_machine) {
+  std::string text;
+  for (Isa isa : kIsas)
+    if (!of_machine || machine_runs(isa))
+      text += (text.empty() ? "" : ", ") + std::string(isa_name(isa));
+  return text;
+}
+
 Choice choose() {
   Choice choice;
   const char *env = std::getenv("BI_CPU_ISA");
   const std::string wanted = env != nullptr ? env : "";
-  std::string known, run;
   for (Isa isa : kIsas) {
-    const bool runs = machine_runs(isa);
-    if (runs && (wanted.empty() || wanted == isa_name(isa))) choice.isa = isa;  // the last is best
-    known += (known.empty() ? "" : ", ") + std::string(isa_name(isa));
-    if (runs) run += (run.empty() ? "" : ", ") + std::string(isa_name(isa));
+    if (wanted.empty()) {
+      if (machine_runs(isa)) choice.isa = isa;  // the last one is the best
+    } else if (wanted == isa_name(isa)) {
+      choice.isa = isa;
+      if (!machine_runs(isa))
+        choice.error =
+            "BI_CPU_ISA: this machine does not run '" + wanted + "'; it runs " + names(true);
+      return choice;
+    }
   }
-  if (wanted.empty() || wanted == isa_name(choice.isa)) return choice;
-  for (Isa isa : kIsas)
-    if (wanted == isa_name(isa))
-      choice.error = "BI_CPU_ISA: this machine does not run '" + wanted + "'; it runs " + run;
-  if (choice.error.empty())
-    choice.error = "BI_CPU_ISA: unknown instruction set '" + wanted + "'; expected one of " + known;
+  if (!wanted.empty())
+    choice.error =
+        "BI_CPU_ISA: unknown instruction set '" + wanted + "'; expected one of " + names(false);
   return choice;
 }
 

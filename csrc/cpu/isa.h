@@ -7,12 +7,21 @@
 #ifndef BI_CPU_ISA_H
 #define BI_CPU_ISA_H
 
+#if defined(BI_TEST_MODELS)
+// AMX's order of additions in software, in builds with tests; never chosen by itself.
+#define BI_EACH_MODEL(X, ...) X(amx_model, portable, __VA_ARGS__)
+#else
+#define BI_EACH_MODEL(X, ...)
+#endif
+
 #if defined(__x86_64__)
-#define BI_EACH_ISA(X, ...)          \
-  X(portable, portable, __VA_ARGS__) \
-  X(avx2, avx2, __VA_ARGS__)         \
-  X(avx512, avx512, __VA_ARGS__)     \
-  X(avx512_bf16, avx512, __VA_ARGS__)
+#define BI_EACH_ISA(X, ...)           \
+  BI_EACH_MODEL(X, __VA_ARGS__)       \
+  X(portable, portable, __VA_ARGS__)  \
+  X(avx2, avx2, __VA_ARGS__)          \
+  X(avx512, avx512, __VA_ARGS__)      \
+  X(avx512_bf16, avx512, __VA_ARGS__) \
+  X(amx, avx512, __VA_ARGS__)
 #elif defined(__aarch64__)
 #define BI_EACH_ISA(X, ...) X(portable, portable, __VA_ARGS__) X(neon, neon, __VA_ARGS__)
 #else

@@ -52,7 +52,8 @@ int main() {
     names += (names.empty() ? "" : ", ") + isa;
     if (chosen_with(isa.c_str()) == isa + ", 0: ") run += (run.empty() ? "" : ", ") + isa;
   }
-  expect(run.rfind("portable", 0) == 0, "every machine runs portable, found '" + run + "'");
+  expect(run.find("portable") != std::string::npos,
+         "every machine runs portable, found '" + run + "'");
   for (const std::string &isa : known) {
     const std::string found = chosen_with(isa.c_str());
     expect(found == isa + ", 0: " ||

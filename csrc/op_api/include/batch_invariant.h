@@ -63,9 +63,9 @@ BI_API uint32_t bi_abi_version(void);
 /* Version of the run package, e.g. "0.1.0". */
 BI_API const char *bi_version(void);
 /* The instruction set that was chosen for this machine, the last of these that it runs: "portable",
- * "avx2", "avx512", "avx512_bf16" (x86-64), "neon" (AArch64). BI_CPU_ISA in the environment forces
- * one, read once; an unknown or unsupported name is an error that every operator returns, and
- * "invalid" here. */
+ * "avx2", "avx512", "avx512_bf16", "amx" (x86-64), "neon" (AArch64). BI_CPU_ISA in the environment
+ * forces one, read once; an unknown or unsupported name is an error that every operator returns,
+ * and "invalid" here. */
 BI_API const char *bi_cpu_isa(void);
 /* The last error of the calling thread, or "". Valid until that thread's next call. */
 BI_API const char *bi_last_error(void);

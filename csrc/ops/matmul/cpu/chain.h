@@ -123,32 +123,54 @@ struct Values {
   }
 };
 
-inline bool flushes_pairs() { return std::strcmp(bi_cpu_isa(), "avx512_bf16") == 0; }
+// The orders of bf16; fp32 and fp16 have one chain everywhere.
+enum class Order { chain, flushed_pairs, tiles };
 
-// out[i, r, c] before the bias. `flush`: as vdpbf16ps does.
-inline float sum(const Tensor &a, const Tensor &b, int64_t i, int64_t r, int64_t c, bool flush) {
+inline Order order_of_library() {
+  const std::string isa = bi_cpu_isa();
+  if (isa == "amx" || isa == "amx_model") return Order::tiles;
+  return isa == "avx512_bf16" ? Order::flushed_pairs : Order::chain;
+}
+
+// out[i, r, c] before the bias.
+inline float sum(const Tensor &a, const Tensor &b, int64_t i, int64_t r, int64_t c, Order order) {
   const int64_t k = a.cols();
-  const bool pairs = a.buffer.dtype == BI_BFLOAT16;
-  float acc = 0;
-  for (int64_t j = 0; j < (pairs ? (k + 1) / 2 * 2 : k); ++j) {
-    float x = j < k ? a.get(i, r, j) : 0.0f;
-    float y = j < k ? b.get(i, j, c) : 0.0f;
-    if (pairs && flush)
-      acc = flushed(std::fma(flushed(x), flushed(y), flushed(acc)));
-    else
-      acc = std::fma(x, y, acc);
+  if (a.buffer.dtype != BI_BFLOAT16) {
+    float acc = 0;
+    for (int64_t j = 0; j < k; ++j) acc = std::fma(a.get(i, r, j), b.get(i, j, c), acc);
+    return acc;
   }
+  // Both operands are completed by zeros; what subnormals become is the order's matter.
+  auto left = [&](int64_t j) { return j < k ? a.get(i, r, j) : 0.0f; };
+  auto right = [&](int64_t j) { return j < k ? b.get(i, j, c) : 0.0f; };
+  auto flushed_fma = [&](int64_t j, float acc) {
+    return flushed(std::fma(flushed(left(j)), flushed(right(j)), acc));
+  };
+  float acc = 0;
+  if (order == Order::tiles) {
+    for (int64_t first = 0; first < k; first += 32) {
+      float even = 0, odd = 0;
+      for (int64_t j = first; j < first + 32; j += 2) {
+        even = flushed_fma(j, even);
+        odd = flushed_fma(j + 1, odd);
+      }
+      acc = flushed(acc + flushed(even + odd));
+    }
+    return acc;
+  }
+  for (int64_t j = 0; j < (k + 1) / 2 * 2; ++j)
+    acc = order == Order::chain ? std::fma(left(j), right(j), acc) : flushed_fma(j, acc);
   return acc;
 }
 
-inline Tensor reference(const Tensor &a, const Tensor &b, const Tensor *bias, bool flush) {
+inline Tensor reference(const Tensor &a, const Tensor &b, const Tensor *bias, Order order) {
   std::vector<int64_t> shape = a.shape;
   shape.back() = b.cols();
   Tensor out(a.buffer.dtype, shape);
   for (int64_t i = 0; i < out.batch(); ++i)
     for (int64_t r = 0; r < out.rows(); ++r)
       for (int64_t c = 0; c < out.cols(); ++c) {
-        float f = sum(a, b, i, r, c, flush);
+        float f = sum(a, b, i, r, c, order);
         if (bias != nullptr) f += bias->buffer.get(c * bias->stride[0]);
         out.set(i, r, c, f);
       }

@@ -3,6 +3,10 @@
 #include "vec.h"
 #include "words.h"
 
+#if defined(BI_AMX)
+#include "amx_multiply.h"
+#endif
+
 namespace bi {
 namespace BI_ISA {
 namespace {
@@ -72,8 +76,8 @@ void pack_a(const Matrix &a, int64_t rows, int64_t k, int64_t block, void *packe
   using Packed = typename Form::Packed;
   constexpr int kStep = elements_per_word<Form>();
   const int64_t words = (k + kStep - 1) / kStep;
-  const int64_t r0 = row_block_start(rows, block);
-  const int64_t height = row_block_start(rows, block + 1) - r0;
+  const int64_t r0 = row_block_start(rows, block, kRows);
+  const int64_t height = row_block_start(rows, block + 1, kRows) - r0;
   for (int64_t w0 = 0; w0 < words; w0 += kBlock) {
     const int64_t count = words - w0 < kBlock ? words - w0 : kBlock;
     Packed *to = static_cast<Packed *>(packed) + rows * w0 + r0 * count;
@@ -301,7 +305,7 @@ void multiply(const Tile &t, float *sums, uint32_t *block) {
   constexpr int kStep = elements_per_word<Form>();
   const int64_t words = (t.k + kStep - 1) / kStep;
   const int64_t width = panel_width(t.n, t.n0);
-  const int64_t top = row_block_start(t.rows, t.first_block);
+  const int64_t top = row_block_start(t.rows, t.first_block, kRows);
   const int64_t columns = t.n - t.n0 < width ? t.n - t.n0 : width;
   Finish<Element> finish{nullptr, nullptr, t.out_stride, 0};
   int64_t w0 = 0;
@@ -315,8 +319,8 @@ void multiply(const Tile &t, float *sums, uint32_t *block) {
     const bool last = w0 + count == words;
     const auto *a = static_cast<const typename Form::Packed *>(t.packed_a) + t.rows * w0;
     for (int64_t i = t.first_block; i < t.last_block; ++i) {
-      const int64_t r0 = row_block_start(t.rows, i);
-      const int64_t height = row_block_start(t.rows, i + 1) - r0;
+      const int64_t r0 = row_block_start(t.rows, i, kRows);
+      const int64_t height = row_block_start(t.rows, i + 1, kRows) - r0;
       // While B's block is used again and again, memory is idle: the first two row blocks fetch the
       // panel's next block, two of its four lines a word each. A single row block streams B, which
       // the hardware sees coming.
@@ -368,7 +372,32 @@ void multiply_of(const Tile &tile, float *sums, uint32_t *block) {
     multiply<Float32>(tile, sums, block);
 }
 
-constexpr MatmulKernels kKernels = {a_bytes_of, pack_a_of, pack_b_of, multiply_of};
+#if defined(BI_AMX)
+// bf16 is multiplied by tiles, out of the same packed B.
+int64_t block_rows(int32_t dtype) { return dtype == BI_BFLOAT16 ? kAmxRows : kRows; }
+size_t a_bytes(int32_t dtype) {
+  return dtype == BI_BFLOAT16 ? sizeof(uint32_t) : a_bytes_of(dtype);
+}
+void pack_rows(int32_t dtype, const Matrix &a, int64_t rows, int64_t k, int64_t block,
+               void *packed) {
+  if (dtype == BI_BFLOAT16)
+    amx_pack_a(a, rows, k, block, packed);
+  else
+    pack_a_of(dtype, a, rows, k, block, packed);
+}
+void multiply_tile(const Tile &t, float *sums, uint32_t *block) {
+  if (t.dtype != BI_BFLOAT16) return multiply_of(t, sums, block);
+  amx_multiply(t, sums, block, [&t](int64_t w0, int64_t count, uint32_t *to) {
+    pack_block<Bfloat16>(t.b, t.k, t.n, t.n0, w0, count, to);
+  });
+}
+
+constexpr MatmulKernels kKernels = {block_rows, a_bytes, pack_rows, pack_b_of, multiply_tile};
+#else
+int64_t block_rows(int32_t) { return kRows; }
+
+constexpr MatmulKernels kKernels = {block_rows, a_bytes_of, pack_a_of, pack_b_of, multiply_of};
+#endif
 
 }  // namespace
 

@@ -18,6 +18,7 @@ using chain::expect;
 using chain::expect_error;
 using chain::expect_ok;
 using chain::expect_same;
+using chain::Order;
 using chain::Tensor;
 using chain::Values;
 
@@ -92,7 +93,7 @@ void test_random_shapes() {
       random.fill(b, tiny);
       random.fill(bias, tiny);
       Tensor *maybe_bias = random.below(2) == 0 ? &bias : nullptr;
-      const Tensor expected = chain::reference(a, b, maybe_bias, chain::flushes_pairs());
+      const Tensor expected = chain::reference(a, b, maybe_bias, chain::order_of_library());
       for (int threads : kThreads) {
         const std::string what = text(a.shape) + " x " + text(b.shape) + " strides " +
                                  text(b.stride) + " dtype " + std::to_string(dtype) + " threads " +
@@ -112,9 +113,10 @@ void test_large() {
       Tensor a(dtype, {s[0], s[1]}), b = weight(dtype, s[1], s[2], 0);
       random.fill(a);
       random.fill(b);
-      const Tensor expected = chain::reference(a, b, nullptr, chain::flushes_pairs());
+      const Tensor expected = chain::reference(a, b, nullptr, chain::order_of_library());
       // Away from underflow the hardware's pairs are the same chain as everybody's.
-      expect_same(chain::reference(a, b, nullptr, false), expected, "flushing in the normal range");
+      expect_same(chain::reference(a, b, nullptr, Order::flushed_pairs),
+                  chain::reference(a, b, nullptr, Order::chain), "flushing in the normal range");
       for (int threads : {1, 3}) {
         expect_same(matmul(a, b, nullptr, threads), expected, "large " + text(a.shape));
         expect_same(matmul_packed(a, b, nullptr, threads), expected, "large " + text(a.shape));
@@ -164,7 +166,7 @@ void test_batched() {
     for (Tensor *right : {&b, &shared})
       for (int threads : kThreads)
         expect_same(matmul(a, *right, nullptr, threads),
-                    chain::reference(a, *right, nullptr, chain::flushes_pairs()), "batched");
+                    chain::reference(a, *right, nullptr, chain::order_of_library()), "batched");
   }
 }
 
@@ -197,9 +199,24 @@ void test_control_flushing_differs() {
   Tensor a(BI_BFLOAT16, {4, 64}), b = weight(BI_BFLOAT16, 64, 40, 0);
   random.fill(a, true);
   random.fill(b, true);
-  expect(
-      differing(chain::reference(a, b, nullptr, false), chain::reference(a, b, nullptr, true)) > 0,
-      "control: flushing must differ");
+  expect(differing(chain::reference(a, b, nullptr, Order::chain),
+                   chain::reference(a, b, nullptr, Order::flushed_pairs)) > 0,
+         "control: flushing must differ");
+}
+
+// Where large terms cancel, what a tile's even and odd sums round off is not what the chain does.
+void test_control_tiles_differ() {
+  Values random(12);
+  Tensor a(BI_BFLOAT16, {4, 64}), b = weight(BI_BFLOAT16, 64, 40, 0);
+  random.fill(a);
+  random.fill(b);
+  for (int64_t r = 0; r < 4; ++r) a.set(0, r, 0, 512.0f), a.set(0, r, 63, -512.0f);
+  for (int64_t c = 0; c < 40; ++c) b.set(0, 0, c, 1.0f), b.set(0, 63, c, 1.0f);
+  expect(differing(chain::reference(a, b, nullptr, Order::tiles),
+                   chain::reference(a, b, nullptr, Order::chain)) > 0,
+         "control: tiles must differ");
+  expect_same(matmul(a, b, nullptr, 2), chain::reference(a, b, nullptr, chain::order_of_library()),
+              "cancelling terms");
 }
 
 // Zeros that complete a panel or a pair meet no infinity; signs of zero follow IEEE.
@@ -218,7 +235,7 @@ void test_special_values() {
       b.set(0, k - 1, 4, inf);
       for (int64_t j = 0; j < k; ++j) a.set(0, 5, j, -0.0f);
       for (int64_t j = 0; j < k; ++j) b.set(0, j, 5, 0.0f);
-      const Tensor expected = chain::reference(a, b, nullptr, chain::flushes_pairs());
+      const Tensor expected = chain::reference(a, b, nullptr, chain::order_of_library());
       const Tensor found = matmul(a, b, nullptr, 2);
       expect_same(found, expected, "special values");
       expect_same(matmul_packed(a, b, nullptr, 2), expected, "special values, packed");
@@ -258,7 +275,7 @@ void test_strided_out() {
     for (int64_t i = 0; i < out.buffer.count(); ++i) out.buffer.set(i, 77.0f);
     const bi_tensor va = a.view(), vb = b.view(), vo = out.view();
     expect_ok(bi_matmul(&va, &vb, nullptr, &vo, 2), "strided out");
-    expect_same(out, chain::reference(a, b, nullptr, chain::flushes_pairs()), "strided out");
+    expect_same(out, chain::reference(a, b, nullptr, chain::order_of_library()), "strided out");
     for (int64_t i = 0; i < out.buffer.count(); ++i)
       if (i % gap >= n) expect(out.buffer.get(i) == 77.0f, "the gap between rows is untouched");
   }
@@ -333,6 +350,7 @@ void all() {
   test_batched();
   test_control_split_k_differs();
   test_control_flushing_differs();
+  test_control_tiles_differ();
   test_special_values();
   test_empty();
   test_strided_out();

@@ -60,13 +60,14 @@ void multiply_pieces(const Shape &shape, std::vector<Piece> &pieces, int threads
   const int64_t words = words_of(shape.dtype, shape.k);
   const int64_t row_bytes = words * static_cast<int64_t>(kernels.a_bytes(shape.dtype));
   const int64_t panels = ceil_div(shape.n, kPanel);
+  const int64_t block_rows = kernels.block_rows(shape.dtype);
 
   int64_t rows = 0, blocks = 0;
   for (Piece &piece : pieces) {
     piece.rows_before = rows;
     piece.blocks_before = blocks;
     rows += piece.product.rows;
-    blocks += row_blocks(piece.product.rows);
+    blocks += row_blocks(piece.product.rows, block_rows);
   }
   const double work = static_cast<double>(rows) * static_cast<double>(shape.n) *
                       static_cast<double>(std::max<int64_t>(shape.k, 1));
@@ -81,10 +82,12 @@ void multiply_pieces(const Shape &shape, std::vector<Piece> &pieces, int threads
   const int64_t wanted_cuts = threads == 1 ? 1 : ceil_div(kTilesPerThread * threads, strips);
   for (Piece &piece : pieces) {
     const int64_t height = piece.product.rows;
-    piece.cuts = std::min(row_blocks(height), std::max(ceil_div(height, kTileRows), wanted_cuts));
+    piece.cuts = std::min(row_blocks(height, block_rows),
+                          std::max(ceil_div(height, kTileRows), wanted_cuts));
     piece.tiles_before = tiles;
     tiles += piece.cuts * panels;
-    tile_rows = std::max(tile_rows, ceil_div(row_blocks(height), piece.cuts) * kRows);
+    tile_rows =
+        std::max(tile_rows, ceil_div(row_blocks(height, block_rows), piece.cuts) * block_rows);
     unpacked |= piece.product.packed_b == nullptr;
   }
 
@@ -117,7 +120,7 @@ void multiply_pieces(const Shape &shape, std::vector<Piece> &pieces, int threads
       const Product &product = piece.product;
       const int64_t local = index - piece.tiles_before;
       const int64_t panel = local / piece.cuts, cut = local % piece.cuts;
-      const int64_t count = row_blocks(product.rows);
+      const int64_t count = row_blocks(product.rows, block_rows);
       Tile tile;
       tile.dtype = shape.dtype;
       tile.rows = product.rows;
@@ -143,10 +146,12 @@ void multiply_pieces(const Shape &shape, std::vector<Piece> &pieces, int threads
 
 void multiply_all(const Shape &shape, const std::vector<Product> &products, int threads) {
   if (shape.n == 0) return;
+  const MatmulKernels &kernels = BI_CALL_MATRIX(matmul_kernels)();
   const int64_t row_bytes =
       checked_product("a", words_of(shape.dtype, std::max<int64_t>(shape.k, 1)),
-                      static_cast<int64_t>(BI_CALL_MATRIX(matmul_kernels)().a_bytes(shape.dtype)));
-  const int64_t limit = std::max<int64_t>(kRowsBytes / row_bytes, 16 * kRows);
+                      static_cast<int64_t>(kernels.a_bytes(shape.dtype)));
+  const int64_t limit =
+      std::max<int64_t>(kRowsBytes / row_bytes, 16 * kernels.block_rows(shape.dtype));
   const int64_t element = element_bytes(shape.dtype);
 
   std::vector<Piece> pieces;

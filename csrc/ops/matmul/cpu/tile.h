@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "batch_invariant.h"
 #include "dispatch.h"
 
 namespace bi {
@@ -21,7 +22,7 @@ namespace bi {
 // accumulators, enough to hide the latency of a fused multiply-add, and leaves registers for four
 // words of B and two of A.
 constexpr int kPanel = 64;
-constexpr int kRows = 6;
+constexpr int kRows = 6;  // of a row block, where lanes multiply
 // A block: this many words of the reduced dimension. One panel's block is 64 KiB and stays in L2
 // while all rows pass over it.
 constexpr int64_t kBlock = 256;
@@ -32,11 +33,11 @@ inline int64_t panel_width(int64_t n, int64_t n0) {
   return n - n0 >= kPanel ? kPanel : (n - n0 + 15) / 16 * 16;
 }
 
-// Rows are cut into blocks of nearly equal height, at most kRows; A is packed block of words by
-// block of words, in each row block by row block, in each word by word.
-inline int64_t row_blocks(int64_t rows) { return (rows + kRows - 1) / kRows; }
-inline int64_t row_block_start(int64_t rows, int64_t block) {
-  return block * rows / row_blocks(rows);
+// Rows are cut into blocks of nearly equal height, at most `most` (MatmulKernels::block_rows); A is
+// packed block of words by block of words, in each row block by row block.
+inline int64_t row_blocks(int64_t rows, int64_t most) { return (rows + most - 1) / most; }
+inline int64_t row_block_start(int64_t rows, int64_t block, int64_t most) {
+  return block * rows / row_blocks(rows, most);
 }
 
 // [rows, cols] with any strides, in elements of dtype.
@@ -61,6 +62,8 @@ struct Tile {
 };
 
 struct MatmulKernels {
+  // Rows of a row block, at most.
+  int64_t (*block_rows)(int32_t dtype);
   // Bytes of packed A for one row and one word.
   size_t (*a_bytes)(int32_t dtype);
   // Packs one row block of a [rows, k].
