@@ -103,7 +103,13 @@ class SourcesWithTable(sdist):
 
 
 class Wheel(bdist_wheel):
-    """bdist_wheel that adds the operators to what it wrote."""
+    """bdist_wheel that records nobody's umask, and adds the operators to what it wrote."""
+
+    def write_wheelfile(self, wheelfile_base: str, *arguments: str) -> None:
+        super().write_wheelfile(wheelfile_base, *arguments)
+        # The last step before all of this becomes the archive, modes and all.
+        for path in Path(wheelfile_base).parent.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
 
     def run(self) -> None:
         super().run()
@@ -122,6 +128,8 @@ class EditableWheel(editable_wheel):
             in_one_line(lambda: wheel_with_operators.add(wheel, os.environ))
 
 
+# Of the entries in the wheel, where the caller sets none: 1980-01-01, the earliest of a zip file.
+os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")
 # Nothing is built in the source tree: it may be read-only, and a module that was deleted there
 # would live on in `build/lib` and come back with the next wheel.
 with tempfile.TemporaryDirectory(prefix="vllm-ascend-") as scratch:

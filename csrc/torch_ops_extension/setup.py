@@ -24,7 +24,6 @@ import torch
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
-from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).resolve().parent
 TORCH = Path(torch.__file__).resolve().parent
@@ -75,17 +74,15 @@ class BuildLibrary(build_ext):
         run(*cxx, "-shared", *objects, *link_flags, "-o", library)
 
 
-class CopySources(build_py):
-    """Modes in the wheel don't depend on the umask the tree was checked out with."""
-
-    def run(self) -> None:
-        super().run()
-        for path in Path(self.build_lib).rglob("*"):
-            path.chmod(0o755 if path.is_dir() else 0o644)
-
-
 class AnyPython(bdist_wheel):
-    """No part of the wheel depends on Python's own C interface."""
+    """No part of the wheel depends on Python's own C interface, or on the umask that the tree was
+    checked out with."""
+
+    def write_wheelfile(self, wheelfile_base: str, *arguments: str) -> None:
+        super().write_wheelfile(wheelfile_base, *arguments)
+        # The last step before all of this becomes the archive, modes and all.
+        for path in Path(wheelfile_base).parent.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
@@ -103,6 +100,6 @@ with tempfile.TemporaryDirectory(prefix="batch_invariant_ops-") as scratch:
             )
         ],
         install_requires=[f"torch=={'.'.join(torch.__version__.split('.')[:2])}.*"],
-        cmdclass={"build_ext": BuildLibrary, "build_py": CopySources, "bdist_wheel": AnyPython},
+        cmdclass={"build_ext": BuildLibrary, "bdist_wheel": AnyPython},
         options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}},
     )
