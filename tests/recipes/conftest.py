@@ -33,6 +33,19 @@ THIRD_PARTY = (
 )
 
 
+# `python -m conda`, with lines of a test's own before, and out before the interpreter shuts down in
+# good order, which the solver's threads may crash.
+MAIN = """\
+import os, sys
+{before}
+from conda.cli import main
+code = main()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code or 0)
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Conda:
     """A conda with a configuration of its own; nothing of the user's is read or written."""
@@ -70,12 +83,18 @@ def find_conda() -> tuple[str, ...]:
     for executable in (os.environ.get("CONDA_EXE"), shutil.which("conda")):
         if executable and Path(executable).is_file():
             return (executable,)
+    python = clone()
+    return (python, "-c", MAIN.format(before="")) if python else pytest.skip("no conda")
+
+
+def clone() -> str | None:
+    """The Python of a conda that is a clone's, if there is one."""
     python = TREES / "venv/bin/python"
     if python.exists():
         probe = subprocess.run([python, "-m", "conda", "--version"], capture_output=True)
         if probe.returncode == 0:
-            return (str(python), "-m", "conda")
-    pytest.skip("no conda")
+            return str(python)
+    return None
 
 
 @pytest.fixture(scope="session")

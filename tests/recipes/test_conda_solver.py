@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.recipes.conftest import Conda
+from tests.recipes.conftest import MAIN, Conda, clone
 from tests.soc.npu_smi_text import packed_table
 from vllm_ascend import soc
 
@@ -142,12 +142,10 @@ def test_the_version_is_that_of_cann(conda: Conda, plugin: Path, tmp_path: Path)
 
 
 # An NPU's device file is the one thing of a machine that a test cannot make.
-WITH_A_DEVICE = """\
-import pathlib, sys
+A_DEVICE = """
+import pathlib
 from conda_ascend.soc import machine
 machine.devices = lambda root=None: [pathlib.Path("/dev/davinci0")]
-from conda.cli import main
-sys.exit(main())
 """
 
 
@@ -164,12 +162,11 @@ sys.exit(main())
 def test_the_machines_npu_is_identified(
     conda: Conda, plugin: Path, tmp_path: Path, listing: str, found: str, said: str
 ) -> None:
-    if conda.command[1:] != ("-m", "conda"):
-        pytest.skip("no conda: a clone is needed, to say that there is a device file")
+    python = clone() or pytest.skip("no conda: a clone is needed, to say there is a device file")
     (tmp_path / "listing").write_text(listing)
     (tmp_path / "npu-smi").write_text(f'#!/bin/sh\nexec cat "{tmp_path}/listing"\n')
     (tmp_path / "npu-smi").chmod(0o755)
-    device = Conda((conda.command[0], "-c", WITH_A_DEVICE), conda.environ)
+    device = Conda((python, "-c", MAIN.format(before=A_DEVICE)), conda.environ)
     path = f"{tmp_path}:{conda.environ['PATH']}"
     shown = device("info", plugin=plugin, environ={"PATH": path})
     assert f"__ascend={found}\n" in shown
