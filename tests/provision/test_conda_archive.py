@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from provision.conda_archive import read_index, write
+from provision import conda_archive
+from provision.conda_archive import read_index, seal, write
 from provision.conda_package import Entry, Metadata
 
 METADATA = Metadata(
@@ -43,6 +44,21 @@ def test_a_path_outside_the_prefix_is_refused(tmp_path: Path, path: str) -> None
 def test_a_path_given_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be packaged"):
         write(METADATA, [Entry("a"), Entry("a")], tmp_path)
+
+
+def test_sealed_packages_differ_in_no_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    for name, clock in (("a", 1_700_000_000), ("b", 1_900_000_000)):
+        monkeypatch.setattr(conda_archive, "EPOCH", clock)
+        made.append(write(METADATA, ENTRIES, tmp_path / name))
+    monkeypatch.undo()
+    assert made[0].read_bytes() != made[1].read_bytes()
+    for path in made:
+        seal(path)
+    assert made[0].read_bytes() == made[1].read_bytes()
+    assert read_index(made[0])["name"] == "demo"
 
 
 def test_nothing_is_left_when_the_entries_end_in_an_error(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 import zstandard
 
@@ -82,6 +82,12 @@ class _Tar:
 
     def __exit__(self, *error: object) -> None:
         self._opened.close()
+
+    def copy(self, member: tarfile.TarInfo, content: IO[bytes] | None) -> None:
+        """An entry of another archive, at EPOCH."""
+        member.mtime = EPOCH
+        member.pax_headers = {}
+        self._tar.addfile(member, content)
 
     def add(self, entry: Entry) -> None:
         info = tarfile.TarInfo(entry.path)
@@ -191,9 +197,8 @@ def read_index(package: Path) -> dict[str, Any]:
 def seal(package: Path) -> None:
     """Make a built package's bytes a function of what was built.
 
-    Two builds of the same sources differ in the time in ``info/index.json``, which becomes that of
-    EPOCH, and in the channels' local paths in ``info/about.json``, which go. The payload is kept as
-    it is, compressed.
+    Two builds of the same sources differ in their files' times and in that in ``info/index.json``,
+    which become EPOCH, and in the channels' local paths in ``info/about.json``, which go.
     """
     name = f"info-{package.stem}.tar.zst"
     partial = package.with_name(f".{package.name}.{os.getpid()}.partial")
@@ -206,12 +211,25 @@ def seal(package: Path) -> None:
                 with new.open(zipfile.ZipInfo(member, _ZIP_EPOCH), "w", force_zip64=True) as file:
                     if member == name:
                         _seal_info(old.read(member), cast(BinaryIO, file))
+                    elif member.endswith(".tar.zst"):
+                        with old.open(member) as source:
+                            _seal_payload(cast(BinaryIO, source), cast(BinaryIO, file))
                     else:
                         with old.open(member) as source:
                             shutil.copyfileobj(source, file, 1 << 20)
         partial.replace(package)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _seal_payload(source: BinaryIO, target: BinaryIO) -> None:
+    with (
+        zstandard.ZstdDecompressor().stream_reader(source, read_size=1 << 20) as stream,
+        tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 20) as tar,
+        _Tar(target, 2) as out,
+    ):
+        for member in tar:
+            out.copy(member, tar.extractfile(member) if member.isfile() else None)
 
 
 def _seal_info(data: bytes, target: BinaryIO) -> None:

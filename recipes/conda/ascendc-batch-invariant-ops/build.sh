@@ -5,6 +5,8 @@
 # the prefix: what is tested here is what a site installs without conda.
 set -euo pipefail
 umask 022 # others read what is installed, and it is the same whoever built it
+# No build ID: the linker makes it of LD_RUN_PATH too, which becomes relative only afterwards.
+export LDFLAGS="${LDFLAGS:-} -Wl,--build-id=none"
 
 # The same sources give the same bytes wherever they lie. Quoted: the path may have a blank.
 export SOURCE_DATE_EPOCH=315532800 ZERO_AR_DATE=1 PYTHONDONTWRITEBYTECODE=1

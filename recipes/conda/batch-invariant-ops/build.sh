@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 umask 022 # others read what is installed, and it is the same whoever built it
+# No build ID: the linker makes it of LD_RUN_PATH too, which becomes relative only afterwards.
+export LDFLAGS="${LDFLAGS:-} -Wl,--build-id=none"
 
 # The same sources give the same bytes wherever they lie: no path of the build in the binary, no
 # time in the wheel. Installing by name, not by path, keeps direct_url.json out.
