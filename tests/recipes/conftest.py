@@ -22,6 +22,8 @@ from provision.standin import native_subdir
 ROOT = Path(__file__).resolve().parents[2]
 TREES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "conda-trees"
 
+PLATFORMS = ("linux-64", "linux-aarch64")
+
 # What others package and our recipes ask for by SoC or build; nothing is installed from these.
 THIRD_PARTY = (
     Metadata("python", "3.11.7", "0_cp311", "noarch"),
@@ -144,16 +146,17 @@ def index_entry(recipe: dict[str, Any], subdir: str, known: set[str]) -> tuple[s
     return metadata.file_name, conda_archive.index_record(metadata)
 
 
-def write_channel(folder: Path, recipes: Sequence[str], subdir: str) -> None:
+def write_channel(folder: Path, recipes: Sequence[str]) -> None:
     """The index of a channel that has every variant of the recipes; it holds no package."""
     known = {*recipes, *(metadata.name for metadata in THIRD_PARTY)}
-    entries: dict[str, dict[str, Any]] = {"noarch": {}, subdir: {}}
+    entries: dict[str, dict[str, Any]] = {part: {} for part in ("noarch", *PLATFORMS)}
     for metadata in THIRD_PARTY:
         entries["noarch"][metadata.file_name] = conda_archive.index_record(metadata)
     for name in recipes:
-        for variant in render(ROOT, name, subdir):
-            file, entry = index_entry(variant.recipe.to_dict(), subdir, known)
-            entries[entry["subdir"]][file] = entry
+        for subdir in PLATFORMS:
+            for variant in render(ROOT, name, subdir):
+                file, entry = index_entry(variant.recipe.to_dict(), subdir, known)
+                entries[entry["subdir"]][file] = entry
     for part, found in entries.items():
         for entry in found.values():
             # Nothing is fetched; conda wants to know what it would be.
@@ -174,10 +177,10 @@ def write_channel(folder: Path, recipes: Sequence[str], subdir: str) -> None:
 
 @pytest.fixture(scope="session")
 def channel(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A channel of every variant of our recipes for this machine, in index entries only."""
+    """A channel of every variant of our recipes, in index entries only."""
     folder = tmp_path_factory.mktemp("channel")
     names = [path.parent.name for path in (ROOT / "recipes/conda").glob("*/recipe.yaml")]
-    write_channel(folder, sorted({*names} - {"conda-ascend"}), native_subdir())
+    write_channel(folder, sorted({*names} - {"conda-ascend"}))
     return folder.as_uri()
 
 

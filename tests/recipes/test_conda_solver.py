@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from provision.standin import native_subdir
 
-from tests.recipes.conftest import MAIN, Conda, clone
+from tests.recipes.conftest import MAIN, PLATFORMS, Conda, clone
 from tests.soc.npu_smi_text import packed_table
 from vllm_ascend import soc
 
@@ -38,11 +39,11 @@ def create(channel: str, prefix: Path, *specs: str) -> list[str | Path]:
 
 @pytest.fixture
 def solve(conda: Conda, channel: str, plugin: Path, tmp_path: Path) -> Solve:
-    """Build strings of what would be installed, by package."""
+    """Build strings of what would be installed, by package; on this platform or another."""
 
-    def run(*specs: str, npu: str = "") -> dict[str, str]:
+    def run(*specs: str, npu: str = "", **environ: str) -> dict[str, str]:
         arguments = create(channel, tmp_path / "prefix", *specs)
-        said = conda(*arguments, plugin=plugin, environ={OVERRIDE: npu})
+        said = conda(*arguments, plugin=plugin, environ={OVERRIDE: npu, **environ})
         answer: dict[str, Any] = json.loads(said[said.index("{") :])
         return {package["name"]: package["build_string"] for package in answer["actions"]["LINK"]}
 
@@ -81,6 +82,16 @@ def test_the_machines_npu_is_chosen_with_huaweis_operators(solve: Solve, name: s
         assert builds[stage].startswith(f"{name}_official_")
     row = soc.resolve(name)
     assert f"cann-{row.label.lower()}-ops" in builds
+
+
+@pytest.mark.parametrize("name", ["", *NPUS])
+def test_on_the_other_platform_the_choice_is_the_same(solve: Solve, name: str) -> None:
+    [other] = {*PLATFORMS} - {native_subdir()}
+    builds = solve("vllm-ascend", npu=name, CONDA_SUBDIR=other)
+    assert is_all_of(builds, name or "cpu")
+    # Packages of that platform: their hash is another.
+    here = solve("vllm-ascend", npu=name)
+    assert builds["vllm"] != here["vllm"]
 
 
 def test_this_trees_operators_are_a_spec_away(solve: Solve) -> None:
