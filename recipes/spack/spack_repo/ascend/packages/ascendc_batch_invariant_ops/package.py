@@ -17,12 +17,10 @@ from spack.package import (
     license,
     maintainers,
     mkdirp,
-    requires,
-    variant,
     version,
 )
-from spack_repo.ascend.build_systems.ascend import AscendPackage
 from spack_repo.ascend.build_systems.official_artifact import OfficialArtifactPackage
+from spack_repo.ascend.build_systems.operator_provider import OperatorProviderPackage
 from spack_repo.ascend.build_systems.source_tree import SourceTreePackage
 from spack_repo.builtin.build_systems import cmake
 from spack_repo.builtin.build_systems.cmake import CMakePackage
@@ -31,7 +29,7 @@ LIBRARY = os.path.join("op_api", "lib", "libcust_opapi.so")
 
 
 class AscendcBatchInvariantOps(
-    CMakePackage, Package, AscendPackage, OfficialArtifactPackage, SourceTreePackage
+    CMakePackage, Package, OperatorProviderPackage, OfficialArtifactPackage, SourceTreePackage
 ):
     """The batch-invariant operators' library, as an Ascend custom operator package (OPP). Stage 1
     of three."""
@@ -61,24 +59,6 @@ class AscendcBatchInvariantOps(
         url="https://vllm-ascend.obs.cn-north-4.myhuaweicloud.com/vllm-ascend/cann-ops-batch_invariant-A3-2.0.0-linux.aarch64.run",
         expand=False,
     )
-    # This tree: csrc/VERSION.
-    version("0.1.0", preferred=True)
-
-    variant(
-        "provider",
-        default="source",
-        values=("source",),
-        when="soc=cpu",
-        description="Whose operators: this tree's",
-    )
-    for soc in AscendPackage.npu_socs:
-        variant(
-            "provider",
-            default="official",
-            values=("official", "source"),
-            when=f"soc={soc}",
-            description="Whose operators: Huawei's prebuilt package or this tree's",
-        )
 
     build_system(
         conditional("cmake", when="@0.1.0"), conditional("generic", when="@2.0.0"), default="cmake"
@@ -89,10 +69,7 @@ class AscendcBatchInvariantOps(
 
     depends_on("cmake@3.25:", type="build", when="@0.1.0")
 
-    requires("@2.0.0", when="provider=official", msg="provider=official is version 2.0.0")
-    requires("@0.1.0", when="provider=source", msg="provider=source is version 0.1.0")
-    conflicts("soc=none", msg=AscendPackage.name_the_soc)
-    for soc in AscendPackage.npu_socs:
+    for soc in OperatorProviderPackage.npu_socs:
         conflicts(
             "provider=source",
             when=f"soc={soc}",
@@ -102,10 +79,9 @@ class AscendcBatchInvariantOps(
 
     @property
     def has_code(self) -> bool:
-        """Whether Spack has an archive to fetch: the one whose sha256 is known."""
-        return not self.official_file and bool(
-            self.spec.satisfies("@2.0.0 soc=ascend910_93 target=aarch64:")
-        )
+        """Whether Spack has an archive to fetch: the site's, or the one whose sha256 is known."""
+        known = "@2.0.0 soc=ascend910_93 target=aarch64:"
+        return bool(self.spec.satisfies("@2.0.0" if self.official_sha256 else known))
 
     @property
     def vendor(self) -> str:
@@ -143,7 +119,11 @@ class GenericBuilder(GenericBuilder):  # type: ignore[no-redef]
         mkdirp(opp)
         # The installer would add to a directory of the user's, and fails on one with a colon.
         os.environ.pop("ASCEND_CUSTOM_OPP_PATH", None)
-        Executable("sh")(artifact, "--quiet", f"--install-path={opp}")
+        installer = Executable("sh")
+        options = ("--quiet", f"--install-path={opp}")
+        said = installer(artifact, *options, output=str, error=str, fail_on_error=False)
+        if installer.returncode:
+            raise InstallError(f"{artifact} stopped: {said.strip() or 'without a word'}")
         if not os.path.isfile(os.path.join(pkg.vendor, LIBRARY)):
             raise InstallError(
                 f"{artifact} installed no {LIBRARY} below {pkg.vendor}: it is not the run package "

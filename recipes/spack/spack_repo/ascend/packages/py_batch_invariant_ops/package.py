@@ -7,16 +7,17 @@ from spack.package import (
     depends_on,
     license,
     maintainers,
-    requires,
-    variant,
     version,
 )
-from spack_repo.ascend.build_systems.ascend import AscendPackage
+from spack_repo.ascend.build_systems.official_artifact import OfficialArtifactPackage
+from spack_repo.ascend.build_systems.operator_provider import OperatorProviderPackage
 from spack_repo.ascend.build_systems.source_tree import SourceTreePackage
 from spack_repo.builtin.build_systems.python import PythonPackage
 
 
-class PyBatchInvariantOps(PythonPackage, AscendPackage, SourceTreePackage):
+class PyBatchInvariantOps(
+    PythonPackage, OperatorProviderPackage, OfficialArtifactPackage, SourceTreePackage
+):
     """The batch-invariant operators for PyTorch: torch.ops.batch_invariant_ops. Stage 2 of
     three."""
 
@@ -36,24 +37,6 @@ class PyBatchInvariantOps(PythonPackage, AscendPackage, SourceTreePackage):
         sha256="88c0a69d5a9487ccc54bc71ef4e3581756098f47d87188da52c299e792ab76c2",
         url="https://vllm-ascend.obs.cn-north-4.myhuaweicloud.com/vllm-ascend/batch_invariant-torch_ops_extension-2.0.0.zip",
     )
-    # This tree: csrc/VERSION.
-    version("0.1.0", preferred=True)
-
-    variant(
-        "provider",
-        default="source",
-        values=("source",),
-        when="soc=cpu",
-        description="Whose operators: this tree's",
-    )
-    for soc in AscendPackage.npu_socs:
-        variant(
-            "provider",
-            default="official",
-            values=("official", "source"),
-            when=f"soc={soc}",
-            description="Whose operators: Huawei's prebuilt package or this tree's",
-        )
 
     depends_on("c", type="build")
     depends_on("cxx", type="build")
@@ -62,7 +45,7 @@ class PyBatchInvariantOps(PythonPackage, AscendPackage, SourceTreePackage):
     depends_on("py-setuptools@78.1.1:80", type="build")
     depends_on("py-torch@2.13:", type=("build", "link", "run"))
     depends_on("ascendc-batch-invariant-ops@0.1.0 soc=cpu", type=("build", "run"), when="soc=cpu")
-    for soc in AscendPackage.npu_socs:
+    for soc in OperatorProviderPackage.npu_socs:
         depends_on("py-torch-npu@2.13.0", type=("build", "run"), when=f"soc={soc}")
         for provider in ("official", "source"):
             depends_on(
@@ -70,7 +53,7 @@ class PyBatchInvariantOps(PythonPackage, AscendPackage, SourceTreePackage):
                 type=("build", "run"),
                 when=f"soc={soc} provider={provider}",
             )
-    for target in AscendPackage.soc_targets:
+    for target in OperatorProviderPackage.soc_targets:
         depends_on(
             f"ascendc-batch-invariant-ops target={target}",
             type=("build", "run"),
@@ -78,15 +61,17 @@ class PyBatchInvariantOps(PythonPackage, AscendPackage, SourceTreePackage):
         )
     del provider, soc, target
 
-    requires("@2.0.0", when="provider=official", msg="provider=official is version 2.0.0")
-    requires("@0.1.0", when="provider=source", msg="provider=source is version 0.1.0")
     conflicts("^py-torch@2.14:", msg="it is made for torch 2.13")
-    conflicts("soc=none", msg=AscendPackage.name_the_soc)
 
     @property
     def build_directory(self) -> str:
         top = str(self.stage.source_path)
-        return os.path.join(top, "csrc", "torch_ops_extension") if self.from_tree else top
+        if self.from_tree:
+            return os.path.join(top, "csrc", "torch_ops_extension")
+        # How deep it lies in Huawei's archive is not assumed.
+        return next((place for place, _, files in os.walk(top) if "setup.py" in files), top)
 
     def setup_build_environment(self, env: EnvironmentModifications) -> None:
         env.set("MAX_JOBS", str(self.module.make_jobs))
+        # torch would import torch_npu, which needs the driver's libraries: a login node has none.
+        env.set("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
