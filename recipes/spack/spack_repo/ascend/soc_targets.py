@@ -14,6 +14,9 @@ Two things are added to Spack in memory, when a recipe of this repository is fir
    the solver would pick a SoC by itself to escape the conflict of `soc=none`; without the rule
    dependencies would follow their dependent and be built for "910b".
 
+For a request that names no SoC at all, the solver may not answer with one that is installed: it
+would take any, rather than say that the SoC is missing.
+
 Where a Spack has neither in the form expected here, nothing is changed and a sentence says what to
 use instead.
 """
@@ -66,6 +69,13 @@ def requested(specs: Iterable[Any], names: Sequence[str]) -> List[str]:
     return [name for name in names if name in found]
 
 
+def names_a_soc(specs: Iterable[Any], names: Sequence[str]) -> bool:
+    """Whether abstract `specs` say `soc=` or have one of `names` as target, anywhere in them."""
+    return bool(requested(specs, names)) or any(
+        "soc" in node.variants for spec in specs for node in spec.traverse()
+    )
+
+
 def admit_to_solver(
     setup: Any, cpu: Any, names: Sequence[str], carries_soc: Callable[[str], bool]
 ) -> None:
@@ -81,6 +91,11 @@ def admit_to_solver(
 
     @functools.wraps(original)
     def target_defaults(self: Any, specs: Sequence[Any]) -> Any:
+        if not names_a_soc(specs, names):
+            any_soc = ':- attr("variant_value", node(_, "{}"), "soc", Soc), Soc != "none".'
+            for package in sorted({spec.name for spec in specs if spec.name in self.pkgs}):
+                if carries_soc(package):
+                    self.gen.append(any_soc.format(package))
         chosen = requested(specs, names)
         if not chosen:
             return original(self, specs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from spack.package import PackageBase, depends_on, requires, variant
+from spack.package import PackageBase, conflicts, depends_on, requires, variant
 from spack_repo.ascend import soc_table, soc_targets
 
 
@@ -11,6 +11,12 @@ def _choices() -> str:
         typed += ["target={}".format(name) for name in row.targets[:1]]
         choices.append("{} ({})".format(" or ".join(typed), row.product))
     return "; ".join(choices)
+
+
+def _before(version: str) -> str:
+    """The range of versions before `version`, a major.minor.0; its previews are not in it."""
+    major, minor, _ = map(int, version.split("."))
+    return ":{}.{}".format(major, minor - 1) if minor else ":{}".format(major - 1)
 
 
 class AscendPackage(PackageBase):
@@ -46,10 +52,12 @@ class AscendPackage(PackageBase):
                 ),
             )
         if row.min_cann:
-            depends_on(
-                "cann@{}:".format(row.min_cann),
-                type=("build", "link", "run"),
+            depends_on("cann", type=("build", "link", "run"), when="soc={}".format(row.name))
+            # A bound on the dependency would be answered by "cannot build cann".
+            conflicts(
+                "^cann@{}".format(_before(row.min_cann)),
                 when="soc={}".format(row.name),
+                msg="{} needs CANN {} or newer".format(row.name, row.min_cann),
             )
     del row, name
 

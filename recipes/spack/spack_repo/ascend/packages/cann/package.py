@@ -89,8 +89,19 @@ class Cann(Package):
         )
 
     def setup_run_environment(self, env: EnvironmentModifications) -> None:
-        """What CANN's own set_env.sh sets, whatever its version and layout."""
+        """What CANN's own set_env.sh sets, whatever its version and layout.
+
+        Raises:
+            InstallError: the prefix is another machine's CANN, or none.
+        """
         prefix = str(self.prefix)
+        family = str(self.spec.target.family)
+        arch = read_info(prefix).get("arch", family)
+        if arch != family:
+            raise InstallError(
+                f"CANN at {prefix} is for {arch}; expected {family}: correct packages:cann in "
+                "packages.yaml"
+            )
         places = (prefix, os.path.dirname(prefix), os.path.dirname(os.path.dirname(prefix)))
         scripts = [os.path.join(place, "set_env.sh") for place in places]
         script = next(filter(os.path.isfile, scripts), None)
