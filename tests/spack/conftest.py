@@ -1,193 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Spack to test with: found as README.md says, with a configuration of its own."""
+"""A Spack to test with, and a site of it; what takes minutes is done once in a run."""
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
-import shutil
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from tests.stub_cann.make import make_stub_cann
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-REPOSITORY = ROOT / "recipes/spack/spack_repo/ascend"
-TREES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spack-trees"
-
-
-@dataclass(frozen=True, slots=True)
-class Spack:
-    """A Spack and a configuration scope that knows our repository."""
-
-    executable: Path
-    environ: dict[str, str]
-    scope: Path
-
-    def __call__(self, *arguments: str, fails: bool = False, cwd: Path | None = None) -> str:
-        """Runs a command of Spack; its output, both streams.
-
-        Raises:
-            AssertionError: it failed, or with `fails`, it did not.
-        """
-        run = subprocess.run(
-            [self.executable, *arguments],
-            env=self.environ,
-            cwd=cwd or self.scope,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        assert (run.returncode != 0) == fails, run.stdout
-        return run.stdout
-
-    def with_scope(self, scope: Path) -> Spack:
-        """The same Spack with a copy of its configuration in the new directory `scope`."""
-        files = [path for path in self.scope.iterdir() if path.suffix == ".yaml"]
-        scope.mkdir()
-        for path in files:
-            shutil.copy(path, scope)
-        return Spack(self.executable, self.environ | {"SPACK_USER_CONFIG_PATH": str(scope)}, scope)
-
-    def concretize(self, *requests: str, host: str = "") -> dict[str, Any]:
-        """Each request's specs, or why it is refused; see concretize.py.
-
-        Args:
-            host: microarchitecture to believe this machine to be; its own by default.
-        """
-        answer = self.scope / "answer.json"
-        script = Path(__file__).with_name("concretize.py")
-        self("python", str(script), str(answer), host, *requests)
-        result: dict[str, Any] = json.loads(answer.read_text())
-        return result
-
-
-def find_spack() -> Path:
-    """The executable of a Spack, or the test is skipped."""
-    root = os.environ.get("SPACK_ROOT")
-    candidates = [Path(root) / "bin/spack"] if root else []
-    on_path = shutil.which("spack")
-    candidates += [Path(on_path)] if on_path else []
-    candidates.append(TREES / "spack/bin/spack")
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
-    pytest.skip("no Spack")
-
-
-def find_python() -> str:
-    """A Python with clingo, or the test is skipped."""
-    for python in (os.environ.get("SPACK_PYTHON"), str(TREES / "venv/bin/python"), sys.executable):
-        if python and Path(python).exists():
-            probe = subprocess.run([python, "-c", "import clingo"], capture_output=True)
-            if probe.returncode == 0:
-                return python
-    pytest.skip("no Spack: no Python with clingo for it")
-
-
-def tool_externals() -> dict[str, Any]:
-    """Compilers and build tools of this machine, as packages.yaml has them."""
-    gcc = shutil.which("gcc") or pytest.skip("no Spack: no gcc for it")
-    number = subprocess.run([gcc, "-dumpfullversion"], check=True, capture_output=True, text=True)
-    compilers = {"c": "gcc", "cxx": "g++", "fortran": "gfortran"}
-    entries: dict[str, Any] = {
-        "gcc": {
-            "buildable": False,
-            "externals": [
-                {
-                    "spec": f"gcc@{number.stdout.strip()} languages:='c,c++,fortran'",
-                    "prefix": str(Path(gcc).parent.parent),
-                    "extra_attributes": {
-                        # py-torch's recipe asks for a Fortran compiler that nothing here runs.
-                        "compilers": {
-                            language: str(Path(gcc).with_name(name))
-                            for language, name in compilers.items()
-                        }
-                    },
-                }
-            ],
-        }
-    }
-    entries |= {language: {"require": ["gcc"]} for language in compilers}
-    for package, command in {"cmake": "cmake", "gmake": "make", "ninja": "ninja"}.items():
-        tool = shutil.which(command, path="/usr/bin:/bin:/usr/local/bin")
-        if tool:
-            said = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout
-            version = next(word for word in said.split() if word[0].isdigit())
-            prefix = str(Path(tool).parent.parent)
-            entries[package] = {
-                "buildable": False,
-                "externals": [{"spec": f"{package}@{version}", "prefix": prefix}],
-            }
-    return entries
-
-
-def write_configuration(scope: Path, prefix: Path, cann: Path) -> None:
-    """A scope with our repository, the externals of `prefix`, and the modules of our site."""
-    scope.mkdir(parents=True, exist_ok=True)
-    builtin = TREES / "spack-packages/repos/spack_repo/builtin"
-    if not builtin.is_dir():
-        pytest.skip("no Spack: no clone of spack-packages beside it")
-    externals = subprocess.run(
-        [ROOT / "scripts/spack-externals", str(prefix)],
-        env={**os.environ, "PYTHON": sys.executable},
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    packages: dict[str, Any] = yaml.safe_load(externals)["packages"] | tool_externals()
-    packages["cann"] = {
-        "buildable": False,
-        "externals": [{"spec": "cann@9.1.0", "prefix": str(cann)}],
-    }
-    # setuptools builds wheels by itself, Spack's PythonPackage asks for it all the same.
-    wheel = {**packages["py-setuptools"]["externals"][0], "spec": "py-wheel@0.48.0"}
-    packages.setdefault("py-wheel", {"buildable": False, "externals": [wheel]})
-    mirror = {"url": (TREES / "mirror").as_uri(), "source": True, "binary": False}
-    sections: dict[str, Any] = {
-        "repos": {"ascend": str(REPOSITORY), "builtin": str(builtin)},
-        "bootstrap": {"enable": False},
-        "mirrors": {"tests": mirror},
-        "config": {
-            "install_tree": {"root": str(scope / "store")},
-            "build_stage": [str(scope / "stage")],
-            "source_cache": str(scope / "sources"),
-            "build_jobs": 2,
-        },
-        "packages": packages,
-    }
-    for section, content in sections.items():
-        (scope / f"{section}.yaml").write_text(yaml.safe_dump({section: content}))
-    shutil.copy(ROOT / "recipes/spack/site/modules.yaml", scope / "modules.yaml")
+from tests.spack.real_spack import Spack, make_spack
+from tests.spack.sites import Site, extension_archive, make_site, run_package_for, write_packages
+from vllm_ascend import soc
 
 
 @pytest.fixture(scope="session")
 def spack(tmp_path_factory: pytest.TempPathFactory) -> Spack:
-    """A Spack with an empty store, or with the one in BI_SPACK_STORE.
-
-    Its index of packages is kept between runs.
-    """
-    executable, python = find_spack(), find_python()
+    """A Spack with an empty store, or with the one in BI_SPACK_STORE."""
     kept = os.environ.get("BI_SPACK_STORE")
-    top = Path(kept) if kept else tmp_path_factory.mktemp("spack")
-    cann = make_stub_cann(top / "Ascend")
-    write_configuration(top / "scope", Path(sys.prefix), cann)
-    environ = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("SPACK_", "PYTHON", "ASCEND_"))
+    return make_spack(Path(kept) if kept else tmp_path_factory.mktemp("spack"))
+
+
+@pytest.fixture(scope="session")
+def site(spack: Spack) -> Site:
+    """The site's files, with nothing installed."""
+    return make_site(spack, spack.scope.parent / "site-files")
+
+
+@pytest.fixture(scope="session")
+def cpu_site(site: Site) -> Site:
+    """The site with its environment of the CPU installed."""
+    site.install("cpu")
+    return site
+
+
+@pytest.fixture(scope="session")
+def npu_site(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """The site with its environment of the first NPU installed, with artifacts of our own."""
+    row = next(row for row in soc.rows() if row.is_npu)
+    folder = tmp_path_factory.mktemp("official")
+    built = run_package_for(row, folder)
+    archive = extension_archive(folder)
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    artifacts = {
+        "ascendc-batch-invariant-ops": (built.path, built.sha256),
+        "py-batch-invariant-ops": (archive, digest),
     }
-    environ |= {
-        # The user's scope, which commands write to, is ours; there is no system's.
-        "SPACK_USER_CONFIG_PATH": str(top / "scope"),
-        "SPACK_SYSTEM_CONFIG_PATH": str(top / "none"),
-        "SPACK_USER_CACHE_PATH": str(TREES / "test-cache"),
-        "SPACK_PYTHON": python,
+    given = {
+        package: {"package_attributes": {"official_source": str(path), "official_sha256": sha256}}
+        for package, (path, sha256) in artifacts.items()
     }
-    return Spack(executable, environ, top / "scope")
+    write_packages(site.top / "site/packages.yaml", given)
+    site.install(row.name)
+    return site

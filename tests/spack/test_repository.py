@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spack.conftest import REPOSITORY, Spack
+from tests.spack.real_spack import REPOSITORY, Spack
 from tests.stub_cann.make import make_stub_cann
 
 pytestmark = pytest.mark.slow

