@@ -23,9 +23,9 @@ bool has_f16c() {
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
 }
 
-// The tiles' bf16 products are there, the system keeps the tiles' state, and it gives this process
-// the permission that it reserves for so large a state (Linux: Documentation/arch/x86/xstate.rst).
-// Threads that start later have it too.
+// The tiles' bf16 products are there, the system keeps the tiles' state, and it gives this process,
+// all its threads, the permission that it reserves for so large a state (Linux:
+// Documentation/arch/x86/xstate.rst).
 bool may_use_amx() {
   unsigned a, b, c, d;
   constexpr unsigned kTiles = 1u << 24, kBf16 = 1u << 22, kOsXsave = 1u << 27;  // leaves 7 and 1
