@@ -9,7 +9,9 @@ from __future__ import annotations
 import torch
 
 # Unit roundoff: half the distance from 1 to the next number.
-UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8}
+UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+# Half the smallest number: what rounding costs where the result is tiny.
+HALF_SMALLEST = {torch.float32: 2.0**-150, torch.bfloat16: 2.0**-134, torch.float16: 2.0**-25}
 U = UNIT[torch.float32]
 # Higher orders of u in bounds that are stated to first order.
 SLACK = 1.01
@@ -21,7 +23,7 @@ def assert_within(
     found: torch.Tensor, exact: torch.Tensor, error: torch.Tensor, terms: int = 1
 ) -> None:
     """`error` is what arithmetic may cost; rounding to the result's own type is added here."""
-    rounding = UNIT[found.dtype] * (exact.abs() + error)
+    rounding = UNIT[found.dtype] * (exact.abs() + error) + HALF_SMALLEST[found.dtype]
     allowed = SLACK * (error + rounding) + terms * TINY
     wrong = ~((found.double() - exact).abs() <= allowed)
     assert not wrong.any(), (
@@ -42,13 +44,16 @@ def assert_product_within(
     assert_within(found, exact, error, terms=a.shape[-1])
 
 
-def assert_sum_within(found: torch.Tensor, x: torch.Tensor, dim: int, keepdim: bool) -> None:
+Dims = int | list[int]
+
+
+def assert_sum_within(found: torch.Tensor, x: torch.Tensor, dim: Dims, keepdim: bool) -> None:
     wide = x.double()
     exact = wide.sum(dim, keepdim)
     assert_within(found, exact, 70 * U * wide.abs().sum(dim, keepdim) + U * exact.abs())
 
 
-def assert_mean_within(found: torch.Tensor, x: torch.Tensor, dim: int, keepdim: bool) -> None:
+def assert_mean_within(found: torch.Tensor, x: torch.Tensor, dim: Dims, keepdim: bool) -> None:
     """The sum, and one division."""
     wide = x.double()
     exact = wide.mean(dim, keepdim)
@@ -79,7 +84,8 @@ def assert_rms_norm_within(
     exact = (wide.square().mean(-1, keepdim=True) + epsilon).rsqrt()
     assert_within(rstd, exact, 38 * U * exact)
     scaled = wide * exact * gamma.double()
-    assert_within(found, scaled, (38 * U + U + UNIT[gamma.dtype] + U) * scaled.abs())
+    error = (38 * U + U + UNIT[gamma.dtype] + U) * scaled.abs()
+    assert_within(found, scaled, error + HALF_SMALLEST[gamma.dtype] * gamma.double().abs())
 
 
 def assert_attention_within(
@@ -93,22 +99,29 @@ def assert_attention_within(
 ) -> None:
     """One request: query [S, N, D], key and value [L, N, D] (heads repeated), visible [S, L].
 
-    (4 D max|score terms| + 4 * 128 + 2 tiles + 16) u max|v|; the log-sum-exp has the error of the
-    largest score, which is half the first term, and that of a sum of positive terms.
+    Output to (2 E + 4 R + 8 n + 160) u max|v|, log-sum-exp to (E + 2 R + 8 n + 40 + 2 |lse|) u:
+    E = (D + 1) max sum|q k|, R the span of the scores, n the tiles of 128 keys that the row sees.
     """
-    q, k, v = query.double(), key.double(), value.double()
-    hidden = ~visible.unsqueeze(1)
     sees = visible.any(1)
-    scores = torch.einsum("snd,lnd->snl", q, k) * scale
-    scores = scores.masked_fill(hidden, -float("inf"))
-    exact_lse = scores.logsumexp(-1, keepdim=True)
-    weights = torch.exp(scores - exact_lse)
-    exact = torch.einsum("snl,lnd->snd", weights, v)
-    depth, tiles = q.shape[-1], -(-key.shape[0] // 128)
-    largest = scale * (q.abs() * k.abs().amax(0)).amax(-1, keepdim=True)
-    values = v.abs().amax((0, 2)).reshape(1, -1, 1)
-    error = (4 * depth * largest + 4 * 128 + 2 * tiles + 16) * U
-    assert_within(found[sees], exact[sees], (error * values).expand(exact.shape)[sees])
-    assert_within(lse[sees], exact_lse[sees], (error + U * exact_lse.abs())[sees])
     assert found[~sees].eq(0).all()
     assert lse[~sees].eq(-float("inf")).all()
+    visible = visible[sees]
+    q, k, v = query[sees].double(), key.double(), value.double()
+    hidden = ~visible.unsqueeze(1)
+    scores = torch.einsum("snd,lnd->snl", q, k) * scale
+    terms = torch.einsum("snd,lnd->snl", q.abs(), k.abs()) * scale
+
+    def largest(x: torch.Tensor) -> torch.Tensor:
+        return x.masked_fill(hidden, -float("inf")).amax(-1, keepdim=True)
+
+    exact_lse = scores.masked_fill(hidden, -float("inf")).logsumexp(-1, keepdim=True)
+    weights = torch.exp(scores - exact_lse).masked_fill(hidden, 0)
+    exact = torch.einsum("snl,lnd->snd", weights, v)
+    e = (q.shape[-1] + 1) * largest(terms)
+    r = largest(scores) + largest(-scores)
+    tile = torch.arange(visible.shape[1]) // 128
+    n = torch.stack([visible[:, tile == t].any(1) for t in tile.unique()]).sum(0).view(-1, 1, 1)
+    values = largest(v.abs().amax(-1).t().expand(scores.shape))
+    error = (2 * e + 4 * r + 8 * n + 160) * U * values
+    assert_within(found[sees], exact, error.expand(exact.shape))
+    assert_within(lse[sees], exact_lse, (e + 2 * r + 8 * n + 40 + 2 * exact_lse.abs()) * U)

@@ -10,6 +10,7 @@ import torch
 
 from .bits import assert_same_bits
 from .test_schemas import NAME, attention_arguments
+from .trials import FLOATS
 
 ops = torch.ops.batch_invariant_ops
 
@@ -65,13 +66,14 @@ WRONG = [
     (grouped, (ones(3, 3), ones(2, 4, 3), ENDS.int()), "expected group_list of dtype Long"),
     (grouped, (ones(3, 3), ones(2, 4, 3), ENDS.flip(0)), "group_list must be ascending"),
     (grouped, (ones(4, 3), ones(2, 4, 3), ENDS), "group_list to end at the 4 rows of x"),
-    (reduce_sum, (ones(2, 3, dtype=LONG), 0), "x has dtype Long"),
+    (reduce_sum, (ones(2, 3, dtype=F64), 0), "x has dtype Double"),
+    (reduce_sum, (ones(2, 3), [0, -2]), "dim -2 appears more than once"),
+    (reduce_mean, (ones(2, 3, dtype=LONG), 0), "x is Long; give a dtype"),
     (softmax, (ones(2, 3, dtype=F64), 0), "x has dtype Double"),
     (rms_norm, (ones(2, 3), ones(4)), "expected gamma of size 3"),
     (rms_norm, (ones(2, 3), ones(1, 3)), "gamma must be a vector"),
     (rms_norm, (ones(2, 3), ones(3, dtype=BF16)), "expected gamma of dtype Float"),
     (rms_norm, (ones(2, 3), ones(3, device="meta")), "gamma is on meta"),
-    (rms_norm, (ones(2, 0), ones(0)), "expected x to have elements"),
     (rms_norm, (ones(2, 3), ones(3), -1.0), "eps"),
     (add_rms_norm, (ones(2, 3), ones(1, 3), ones(3)), "x1 and x2 of the same shape"),
     (add_rms_norm, (ones(2, 3), ones(2, 3, dtype=BF16), ones(3)), "x1 and x2 to have the same"),
@@ -85,6 +87,13 @@ def test_a_wrong_argument_is_named(operator: Any, arguments: tuple[Any, ...], wo
     message = str(caught.value)
     assert words in message
     assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize("operator", [reduce_sum, reduce_mean])
+@pytest.mark.parametrize("dtype", [F64, torch.bool, torch.complex64])
+def test_a_sum_in_a_type_that_is_not_known_is_refused(operator: Any, dtype: torch.dtype) -> None:
+    with pytest.raises(NotImplementedError, match="is not supported: expected an integer type"):
+        operator(ones(2, 3), 0, dtype=dtype)
 
 
 @pytest.mark.parametrize("operator", [reduce_sum, reduce_mean, softmax, log_softmax])
@@ -115,8 +124,8 @@ UNSUPPORTED: dict[str, Any] = {name: torch.ones(1) for name in sorted(FULL)} | {
     "antiquant_mode": 1,
     "key_antiquant_mode": 1,
     "value_antiquant_mode": 1,
-    "input_layout": "BSND",
-    "sparse_mode": 4,
+    "input_layout": "NSD",
+    "sparse_mode": 2,
 }
 
 
@@ -164,6 +173,12 @@ WRONG_ATTENTION: list[tuple[bool, dict[str, Any], str]] = [
     (True, {"num_key_value_heads": 3}, "num_heads to be a multiple of num_key_value_heads"),
     (False, {"num_key_value_heads": 4}, "expected key to have num_key_value_heads = 4"),
     (True, {"query": ones(4, 32)}, "expected query of shape [T, N, D]"),
+    (True, {"query": ones(4, 4, 8), "input_layout": "BSND"}, "query of shape [B, S, N, D]"),
+    (True, {"query": ones(4, 4, 9), "input_layout": "BSH"}, "the last extent of query"),
+    (True, {"query": ones(2, 4, 2, 8), "input_layout": "BSND"}, "num_heads = 4 heads"),
+    (False, {"query": ones(2, 4, 2, 8), "input_layout": "BNSD"}, "key of shape [B, N, S, D]"),
+    (False, {"sparse_mode": 4, "next_tokens": -1}, "next_tokens of -1 is not supported"),
+    (False, {"sparse_mode": 4, "pre_tokens": -1}, "pre_tokens of -1 is not supported"),
     (True, {"query": ones(4, 4, 9)}, "query and key of the same head size"),
     (True, {"query": ones(4, 4, 8, dtype=BF16)}, "query and key to have the same dtype"),
     (True, {"query": ones(4, 4, 8, dtype=F64)}, "query has dtype Double"),
@@ -185,6 +200,32 @@ def test_a_wrong_argument_of_attention_is_named(
 ) -> None:
     with pytest.raises(RuntimeError) as caught:
         attention(**attention_arguments(paged) | change)
+    message = str(caught.value)
+    assert words in message and NAME in message
+    assert len(message.splitlines()) == 1
+
+
+Q, KV = ones(2, 3, 32), ones(2, 5, 16)
+WRONG_BATCH: list[tuple[dict[str, Any], str]] = [
+    ({"key": KV[:1], "value": KV[:1]}, "expected query and key of as many requests"),
+    ({"actual_seq_lengths": [3, 3, 3]}, "actual_seq_lengths of 1 or 2 entries"),
+    ({"actual_seq_lengths": [3, 4]}, "actual_seq_lengths[1] in 0 .. 3, but got 4"),
+    ({"actual_seq_lengths_kv": [6]}, "actual_seq_lengths_kv[0] in 0 .. 5, but got 6"),
+    ({"actual_seq_lengths_kv": [5, -1]}, "actual_seq_lengths_kv[1] in 0 .. 5, but got -1"),
+    ({"key": ones(3, 16, 16), "value": ones(3, 16, 16), "block_table": TABLE},
+     "actual_seq_lengths_kv is needed with a block_table"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "words"), WRONG_BATCH)
+def test_a_wrong_argument_of_a_layout_with_requests_is_named(
+    change: dict[str, Any], words: str
+) -> None:
+    right: dict[str, Any] = {"num_heads": 4, "num_key_value_heads": 2, "input_layout": "BSH"}
+    right |= {"query": Q, "key": KV, "value": KV}
+    assert attention(**right)[0].shape == Q.shape
+    with pytest.raises(RuntimeError) as caught:
+        attention(**right | change)
     message = str(caught.value)
     assert words in message and NAME in message
     assert len(message.splitlines()) == 1
@@ -219,7 +260,7 @@ def test_out_is_checked() -> None:
         attention.out(**arguments, softmax_lse_flag=True, out=right)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, BF16])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_nothing_to_do_gives_what_torch_gives(dtype: torch.dtype) -> None:
     for a, b in (((0, 3), (3, 2)), ((2, 0), (0, 3)), ((2, 3), (3, 0)), ((0, 2, 3), (3, 4))):
         left, right = ones(*a, dtype=dtype), ones(*b, dtype=dtype)
@@ -236,6 +277,12 @@ def test_nothing_to_do_gives_what_torch_gives(dtype: torch.dtype) -> None:
         assert softmax(empty, dim).shape == log_softmax(empty, dim).shape == empty.shape
     y, rstd = rms_norm(ones(0, 3, dtype=dtype), ones(3, dtype=dtype))
     assert y.shape == (0, 3) and rstd.shape == (0, 1)
+    y, rstd = rms_norm(ones(2, 0, dtype=dtype), ones(0, dtype=dtype))
+    assert y.shape == (2, 0) and rstd.shape == (2, 1) and rstd.isnan().all()
+    for dims in ([0, 1], [], None):
+        assert_same_bits(reduce_sum(empty, dims), empty.sum(dims), f"sum over {dims}")
+        integers = empty.long()
+        assert_same_bits(reduce_sum(integers, dims), integers.sum(dims), f"integers over {dims}")
     assert grouped(ones(0, 3, dtype=dtype), ones(2, 4, 3, dtype=dtype), torch.tensor([0, 0])).shape == (0, 4)  # fmt: skip  # noqa: E501
 
 
@@ -247,6 +294,17 @@ def test_scalars_are_reduced_as_torch_reduces_them() -> None:
             assert_same_bits(reduce_mean(x, dim, keepdim), x.mean(dim, keepdim), "mean")
         assert_same_bits(softmax(x, dim), x.softmax(dim), "softmax")
         assert_same_bits(log_softmax(x, dim), x.log_softmax(dim), "log_softmax")
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 32), (2, 0, 32), (2, 3, 32)])
+@pytest.mark.parametrize("keys", [0, 5])
+def test_no_request_no_rows_and_no_keys_by_requests(shape: tuple[int, ...], keys: int) -> None:
+    out, lse = attention(
+        ones(*shape), ones(shape[0], keys, 16), ones(shape[0], keys, 16), num_heads=4,
+        num_key_value_heads=2, input_layout="BSH", softmax_lse_flag=True,
+    )  # fmt: skip
+    assert out.shape == shape and lse.shape == (shape[0], 4, shape[1], 1)
+    assert out.eq(1 if keys else 0).all() and (keys or lse.eq(-float("inf")).all())
 
 
 def test_no_request_and_no_rows() -> None:

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from .bits import assert_same_bits, same_bits
 from .bounds import assert_attention_within
-from .trials import CASES, Trial, trials
+from .trials import CASES, Trial, dtypes, trials
 
 ops = torch.ops.batch_invariant_ops
 NAN = float("nan")
@@ -29,8 +30,36 @@ class Shape:
     depth: int
     block_size: int
     dtype: torch.dtype
-    causal: bool
+    sparse_mode: int
+    band: tuple[int, int]  # pre_tokens, next_tokens: of a meaning in sparse_mode 4 alone
     four_dimensions: bool
+
+    @property
+    def scale(self) -> float:
+        return float(self.depth**-0.5)
+
+    def visible(self, request: Request) -> torch.Tensor:
+        """[S, L]: which keys a query row sees."""
+        s, length = request.query.shape[0], request.key.shape[0]
+        own = torch.arange(length - s, length).unsqueeze(1)
+        keys = torch.arange(length).expand(s, length)
+        if self.sparse_mode == 0:
+            return keys >= 0
+        if self.sparse_mode == 3:
+            return keys <= own
+        before, after = self.band
+        return (keys >= own - before) & (keys <= own + after)
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "num_heads": self.kv_heads * self.group,
+            "num_key_value_heads": self.kv_heads,
+            "scale": self.scale,
+            "sparse_mode": self.sparse_mode,
+            "pre_tokens": self.band[0],
+            "next_tokens": self.band[1],
+            "softmax_lse_flag": True,
+        }
 
 
 @dataclass
@@ -114,12 +143,8 @@ def call(
         value,
         actual_seq_lengths=ends,
         actual_seq_lengths_kv=lengths,
-        num_heads=shape.kv_heads * shape.group,
-        num_key_value_heads=shape.kv_heads,
-        scale=shape.depth**-0.5,
         input_layout="TND",
-        sparse_mode=3 if shape.causal else 0,
-        softmax_lse_flag=True,
+        **shape.options(),
         **more,
     )
     return out, lse
@@ -145,16 +170,17 @@ shapes = st.builds(
     st.sampled_from([1, 2, 4]),
     st.sampled_from([1, 2, 3, 8]),
     st.sampled_from([8, 16, 64, 80, 128]),
-    st.sampled_from([16, 128]),
-    st.sampled_from([torch.float32, torch.bfloat16]),
-    st.booleans(),
+    st.sampled_from([16, 32, 48, 64, 128]),
+    dtypes,
+    st.sampled_from([0, 3, 4]),
+    st.tuples(st.sampled_from([0, 7, 130, 2**31 - 1]), st.sampled_from([0, 0, 5, 200])),
     st.booleans(),
 )
 
 
 @CASES
 @example(
-    Shape([(1, 4500), (300, 300)], 1, 2, 64, 128, torch.bfloat16, True, True),
+    Shape([(1, 4500), (300, 300)], 1, 2, 64, 128, torch.bfloat16, 3, (0, 0), True),
     Trial(1, "padded", (1, 2)),
 )
 @given(shapes, trials)
@@ -166,17 +192,14 @@ def test_attention(shape: Shape, trial: Trial) -> None:
     own = [slice(a, b) for a, b in itertools.pairwise(starts)]
 
     for request, rows in zip(requests, own, strict=True):
-        s, length = request.query.shape[0], request.key.shape[0]
-        position = torch.arange(length - s, length).unsqueeze(1)
-        visible = torch.arange(length) <= position if shape.causal else torch.ones(s, length) > 0
         assert_attention_within(
             out[rows],
             lse[rows],
             request.query,
             request.key.repeat_interleave(shape.group, 1),
             request.value.repeat_interleave(shape.group, 1),
-            shape.depth**-0.5,
-            visible,
+            shape.scale,
+            shape.visible(request),
         )
 
     torch.set_num_threads(trial.threads[1])
@@ -201,7 +224,7 @@ def test_attention(shape: Shape, trial: Trial) -> None:
         attend(shape, [last], trial),
         (out[rows][-1:], lse[rows][-1:]),
     )
-    if shape.causal:
+    if shape.sparse_mode == 3 or (shape.sparse_mode == 4 and shape.band[1] == 0):
         cut = trial.below(s) + 1
         chunk = Request(request.query[:cut], request.key, request.value)
         exists = length - s + cut
@@ -222,11 +245,94 @@ def test_attention(shape: Shape, trial: Trial) -> None:
     check("not paged, other strides", unpaged, (out, lse))
 
 
-SMALL = Shape([(4, 9), (1, 30)], 2, 2, 16, 16, torch.float32, True, False)
+SMALL = Shape([(4, 9), (1, 30)], 2, 2, 16, 16, torch.float32, 3, (0, 0), False)
+
+
+def laid_out(layout: str, x: torch.Tensor) -> torch.Tensor:
+    """[B, S, N, D] as one of the layouts; D may be 1, as for the log-sum-exp."""
+    if layout == "BNSD":
+        return x.transpose(1, 2).contiguous()
+    return x.flatten(2) if layout == "BSH" else x
+
+
+@CASES
+@example(
+    replace(SMALL, requests=[(65, 65), (1, 400)], dtype=torch.float16), "BNSD", True,
+    Trial(6, "padded", (1, 2)),
+)
+@given(shapes, st.sampled_from(["BSND", "BNSD", "BSH"]), st.booleans(), trials)
+def test_every_layout_gives_a_request_the_bits_it_has_in_TND(
+    shape: Shape, layout: str, paged: bool, trial: Trial
+) -> None:
+    requests = make(shape, trial)
+    rows, keys = (max(lengths) for lengths in zip(*shape.requests, strict=True))
+    # Padding is NaN: it must not be read. A request's rows beyond its length are zero.
+    batch = {
+        name: torch.nn.utils.rnn.pad_sequence(
+            [getattr(r, name) for r in requests], batch_first=True, padding_value=NAN
+        )
+        for name in ("query", "key", "value")
+    }
+    more: dict[str, Any] = {}
+    if paged:  # one block after another
+        size = shape.block_size
+        width = -(-keys // size)
+        for name in ("key", "value"):
+            padding = (0, 0, 0, 0, 0, width * size - keys)
+            cache = torch.nn.functional.pad(batch[name], padding, value=NAN)
+            cache = cache.reshape(-1, size, shape.kv_heads, shape.depth)
+            batch[name] = cache.transpose(1, 2) if shape.four_dimensions else cache.flatten(2)
+        table = torch.arange(len(requests) * width, dtype=torch.int32).reshape(-1, width)
+        more = {"block_table": table, "block_size": size}
+    else:
+        for name in ("key", "value"):
+            batch[name] = trial.relaid(laid_out(layout, batch[name]))
+    torch.set_num_threads(trial.threads[0])
+    out, lse = ops.npu_fused_infer_attention_score_batch_invariant(
+        trial.relaid(laid_out(layout, batch["query"])),
+        batch["key"],
+        batch["value"],
+        actual_seq_lengths=[s for s, _ in shape.requests],
+        actual_seq_lengths_kv=[length for _, length in shape.requests],
+        input_layout=layout,
+        **shape.options(),
+        **more,
+    )
+    heads = shape.kv_heads * shape.group
+    padded = batch["query"].shape
+    assert out.shape == laid_out(layout, batch["query"]).shape
+    assert lse.shape == (len(requests), heads, rows, 1)
+    out = out.transpose(1, 2) if layout == "BNSD" else out.reshape(padded)
+    torch.set_num_threads(trial.threads[1])
+    for row, request in enumerate(requests):
+        s = request.query.shape[0]
+        alone = call(shape, request.query, request.key, request.value, [s], [request.key.shape[0]])
+        check(f"{layout}, request {row}", (out[row, :s], lse[row, :, :s].transpose(0, 1)), alone)
+        assert out[row, s:].eq(0).all() and lse[row, :, s:].eq(-float("inf")).all()
+
+
+@pytest.mark.parametrize("layout", ["BSND", "BNSD", "BSH"])
+def test_lengths_that_are_left_out_or_shared(layout: str) -> None:
+    trial = Trial(7, "padded", (1, 1))
+    query = trial.values(3, 5, 4, 16, dtype=torch.float32)
+    key, value = (trial.values(3, 9, 2, 16, dtype=torch.float32) for _ in range(2))
+
+    def run(**lengths: list[int]) -> tuple[torch.Tensor, ...]:
+        found: tuple[torch.Tensor, ...] = ops.npu_fused_infer_attention_score_batch_invariant(
+            *(laid_out(layout, x) for x in (query, key, value)),
+            input_layout=layout, **SMALL.options(), **lengths,
+        )  # fmt: skip
+        return found
+
+    whole = run(actual_seq_lengths=[5] * 3, actual_seq_lengths_kv=[9] * 3)
+    check("no lengths: all rows and keys", run(), whole)
+    part = run(actual_seq_lengths=[4] * 3, actual_seq_lengths_kv=[7] * 3)
+    assert not same_bits(part[0], whole[0])
+    check("one length for all", run(actual_seq_lengths=[4], actual_seq_lengths_kv=[7]), part)
 
 
 def test_rows_that_see_no_key_are_zero() -> None:
-    shape = Shape([(3, 3), (4, 4)], 1, 1, 8, 16, torch.float32, True, False)
+    shape = Shape([(3, 3), (4, 4)], 1, 1, 8, 16, torch.float32, 3, (0, 0), False)
     trial = Trial(2, "padded", (1, 1))
     requests = make(shape, trial)
     out, lse = attend(shape, requests, trial, [0, 2])
@@ -247,29 +353,25 @@ def test_stock_attention_is_not_invariant_on_such_inputs() -> None:
     assert differs
 
 
-def test_out_writes_the_same_bits_where_the_caller_says() -> None:
+@pytest.mark.parametrize("layout", ["TND", "BSND", "BNSD", "BSH"])
+def test_out_writes_the_same_bits_where_the_caller_says(layout: str) -> None:
     trial = Trial(4, "padded", (1, 1))
-    requests = make(SMALL, trial)
-    query = torch.cat([r.query for r in requests])
-    keys, values = (torch.cat([getattr(r, x) for r in requests]) for x in ("key", "value"))
-    wanted = call(SMALL, query, keys, values, [4, 5], [9, 39])
-    arguments: dict[str, Any] = {
-        "actual_seq_lengths": [4, 5],
-        "actual_seq_lengths_kv": [9, 39],
-        "num_heads": 4,
-        "num_key_value_heads": 2,
-        "scale": 0.25,
-        "input_layout": "TND",
-        "sparse_mode": 3,
-        "softmax_lse_flag": True,
-    }
+    query = trial.values(2, 5, 4, 16, dtype=torch.float32)
+    keys, values = (trial.values(2, 9, 2, 16, dtype=torch.float32) for _ in range(2))
+    arguments = SMALL.options() | {"input_layout": layout}
+    if layout == "TND":
+        query, keys, values = (x.flatten(0, 1) for x in (query, keys, values))
+        arguments |= {"actual_seq_lengths": [4, 10], "actual_seq_lengths_kv": [9, 18]}
+    else:
+        query, keys, values = (laid_out(layout, x) for x in (query, keys, values))
+    wanted = ops.npu_fused_infer_attention_score_batch_invariant(query, keys, values, **arguments)
     workspace = ops._npu_fused_infer_attention_score_batch_invariant_get_max_workspace(
         query, keys, values, **arguments
     )
     out = ops._npu_fused_infer_attention_score_batch_invariant_infer_output(
         query,
         values,
-        input_layout="TND",
+        input_layout=layout,
         num_heads=4,
         num_key_value_heads=2,
         softmax_lse_flag=True,
@@ -286,7 +388,7 @@ def test_out_writes_the_same_bits_where_the_caller_says() -> None:
 
 def test_torch_npus_causal_mask_changes_nothing_and_another_is_refused() -> None:
     trial = Trial(5, "padded", (1, 1))
-    (request,) = make(Shape([(4, 9)], 2, 2, 16, 16, torch.float32, True, False), trial)
+    (request,) = make(replace(SMALL, requests=[(4, 9)]), trial)
     run = (SMALL, request.query, request.key, request.value, [4], [9])
     wanted = call(*run)
     mask = torch.ones(2048, 2048, dtype=torch.bool).triu(1)

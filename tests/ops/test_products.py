@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from .bits import assert_same_bits, same_bits
 from .bounds import assert_product_within
-from .trials import CASES, Trial, assert_rows_are_independent, dtypes, sizes, trials
+from .trials import CASES, FLOATS, Trial, assert_rows_are_independent, dtypes, sizes, trials
 
 ops = torch.ops.batch_invariant_ops
 
@@ -33,13 +33,15 @@ def test_mm(m: int, k: int, n: int, dtype: torch.dtype, trial: Trial) -> None:
     assert_same_bits(torch.cat(halves, 1), found, f"columns split at {cut}")
 
 
-batches = st.lists(st.integers(1, 3), max_size=3)
+# With the matrix itself, up to six dimensions.
+batches = st.lists(st.integers(1, 3), max_size=4)
 
 
 @CASES
-@example([3, 2], [2, 2], 5, 4097, 7, torch.float32, Trial(3, "padded", (1, 2)))
+@example([3, 2], [True] * 4, 5, 4097, 7, torch.float32, Trial(3, "padded", (1, 2)))
+@example([2, 3, 1, 2], [False, True] * 2, 4, 65, 9, torch.float16, Trial(11, "stepped", (2, 1)))
 @given(
-    batches, st.lists(st.booleans(), min_size=3, max_size=3),
+    batches, st.lists(st.booleans(), min_size=4, max_size=4),
     sizes(12, 257), sizes(64, 4097), sizes(33, 129), dtypes, trials,
 )  # fmt: skip
 def test_matmul_broadcasts_as_torch_does_and_each_matrix_has_the_bits_of_mm(
@@ -70,6 +72,20 @@ def test_matmul_broadcasts_as_torch_does_and_each_matrix_has_the_bits_of_mm(
     assert_same_bits(found.reshape(-1, m, n)[which], alone, f"matrix {which} alone")
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_vectors_are_matrices_of_one_row_or_column(dtype: torch.dtype) -> None:
+    trial = Trial(12, "stepped", (1, 2))
+    a, b = trial.values(2, 3, 7, 70, dtype=dtype), trial.values(2, 3, 70, 9, dtype=dtype)
+    row, column = trial.relaid(a[1, 2, 3]), trial.relaid(b[1, 2, :, 4])
+    matmul = ops.npu_matmul_batch_invariant
+    for found, wanted in (
+        (matmul(row, column), matmul(row[None], column[:, None])[0, 0]),
+        (matmul(row, b), matmul(row[None].expand(2, 3, 1, 70), b)[..., 0, :]),
+        (matmul(a, column), matmul(a, column[:, None].expand(2, 3, 70, 1))[..., 0]),
+    ):
+        assert_same_bits(found, wanted, f"{list(found.shape)}")
+
+
 @CASES
 @example(300, 4097, 33, torch.float32, True, Trial(4, "padded", (1, 2)))
 @example(257, 5001, 127, torch.bfloat16, True, Trial(5, "transposed", (2, 8)))
@@ -94,7 +110,7 @@ def test_linear_plain_and_packed(
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("view", ["[K]", "[2, 3, 5, K]", "permuted", "not foldable", "expanded"])
 def test_linear_of_any_rank_gives_each_row_the_bits_it_has_in_a_matrix(
     view: str, dtype: torch.dtype
@@ -155,7 +171,7 @@ def test_grouped_matmul_gives_each_row_the_bits_of_its_experts_matrix(
     assert_same_bits(shuffled, found[order], "another order of rows")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_stock_torch_is_not_invariant_on_such_inputs(dtype: torch.dtype) -> None:
     """The comparison above can fail: torch's own product changes with the batch somewhere."""
     differs = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums, means and softmax over one dimension: within their bounds, independent of the rest."""
+"""Sums, means and softmax over their dimensions: within their bounds, independent of the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .bounds import (
     assert_softmax_within,
     assert_sum_within,
 )
-from .trials import CASES, Trial, assert_rows_are_independent, dtypes, sizes, trials
+from .trials import CASES, FLOATS, Trial, assert_rows_are_independent, dtypes, sizes, trials
 
 ops = torch.ops.batch_invariant_ops
 
@@ -72,6 +72,90 @@ def test_reduce_mean(
     check_reduction(
         ops.npu_reduce_mean_batch_invariant, assert_mean_within, shape, dim, dtype, trial
     )
+
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+
+
+@CASES
+@example([3, 4097, 5], [0, 1], True, torch.float16, torch.float32, Trial(8, "stepped", (1, 2)))
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    st.lists(st.integers(0, 3), unique=True, max_size=4),
+    st.booleans(), dtypes, st.one_of(st.none(), dtypes), trials,
+)  # fmt: skip
+def test_several_dims_are_one_row_in_row_major_order(
+    shape: list[int],
+    places: list[int],
+    keepdim: bool,
+    dtype: torch.dtype,
+    result: torch.dtype | None,
+    trial: Trial,
+) -> None:
+    """No dim means all; the order in which they are listed means nothing."""
+    x = trial.values(*shape, dtype=dtype)
+    dim = [d for d in places if d < len(shape)]
+    reduced = dim or list(range(len(shape)))
+    kept = [d for d in range(len(shape)) if d not in reduced]
+    rows = x.permute(*kept, *sorted(reduced)).reshape(*(shape[d] for d in kept), -1)
+    # Terms in another type are converted first; to float32, exactly.
+    rows = rows.to(result or dtype)
+    for name, check in (("sum", assert_sum_within), ("mean", assert_mean_within)):
+        reduce = getattr(ops, f"npu_reduce_{name}_batch_invariant")
+        stock = getattr(torch, name)
+        torch.set_num_threads(trial.threads[0])
+        found = reduce(x, dim, keepdim, dtype=result)
+        assert found.dtype == (result or dtype)
+        check(found, x.to(result or dtype), reduced, keepdim)
+        torch.set_num_threads(trial.threads[1])
+        wanted = reduce(rows, -1).reshape(stock(x, reduced, keepdim).shape)
+        assert_same_bits(found, wanted, f"{name} of rows")
+        among = reduce(trial.relaid(x), list(reversed(dim)), keepdim, dtype=result)
+        assert_same_bits(among, found, f"{name}: strides, order of dims")
+        negative = [d - len(shape) for d in dim] or None
+        again = reduce(x, negative, keepdim, dtype=result)
+        assert_same_bits(again, found, f"{name}: negative dims, None for all")
+
+
+@CASES
+@example([3, 70000], [1], torch.int32, torch.int64, Trial(9, "stepped", (1, 2)))
+@given(
+    st.lists(st.integers(1, 9), max_size=4),
+    st.lists(st.integers(0, 3), unique=True, max_size=3),
+    st.sampled_from(INTEGERS), st.one_of(st.none(), st.sampled_from(INTEGERS[:5])), trials,
+)  # fmt: skip
+def test_integers_are_summed_exactly_as_torch_sums_them(
+    shape: list[int],
+    places: list[int],
+    dtype: torch.dtype,
+    result: torch.dtype | None,
+    trial: Trial,
+) -> None:
+    """Modulo the range of the result: the values are so large that sums overflow."""
+    x = torch.randint(-(2**63), 2**63 - 1, shape, generator=trial.random).to(dtype)
+    dim = [d for d in places if d < len(shape)]
+    reduce = ops.npu_reduce_sum_batch_invariant
+    torch.set_num_threads(trial.threads[0])
+    found, wanted = reduce(x, dim, dtype=result), torch.sum(x, dim, dtype=result)
+    assert_same_bits(found, wanted, "sum")
+    torch.set_num_threads(trial.threads[1])
+    strided = torch.stack([x, x], -1)[..., 0]
+    kept = torch.sum(x, dim, True, dtype=result)
+    assert_same_bits(reduce(strided, dim, True, dtype=result), kept, "kept, strides, threads")
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("result", FLOATS)
+def test_integers_are_converted_first_where_the_result_is_not_one(
+    dtype: torch.dtype, result: torch.dtype
+) -> None:
+    x = torch.randint(0, 2, (5, 4200), generator=Trial(10, "padded", (1, 1)).random).to(dtype)
+    for name in ("sum", "mean"):
+        reduce = getattr(ops, f"npu_reduce_{name}_batch_invariant")
+        found = reduce(x, 1, dtype=result)
+        assert_same_bits(found, reduce(x.to(result), 1), name)
+        exact = getattr(x.double(), name)(1)
+        assert_same_bits(found, exact.to(result), f"{name}, exact")
 
 
 def check_softmax(

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from .bits import assert_same_bits
+
 ops = torch.ops.batch_invariant_ops
 
 # torch_npu 2.13.0's own registration, with its name left out.
@@ -34,7 +36,11 @@ EXPECTED = {
     "npu_mm_batch_invariant": "(Tensor a, Tensor b) -> Tensor",
     "npu_matmul_batch_invariant": "(Tensor a, Tensor b) -> Tensor",
     "npu_reduce_sum_batch_invariant": "(Tensor x, int dim, bool keepdim=False) -> Tensor",
+    "npu_reduce_sum_batch_invariant.dims": "(Tensor x, int[1]? dim=None, bool keepdim=False, *, "
+    "ScalarType? dtype=None) -> Tensor",
     "npu_reduce_mean_batch_invariant": "(Tensor x, int dim, bool keepdim=False) -> Tensor",
+    "npu_reduce_mean_batch_invariant.dims": "(Tensor x, int[1]? dim=None, bool keepdim=False, *, "
+    "ScalarType? dtype=None) -> Tensor",
     "npu_softmax_batch_invariant": "(Tensor x, int dim) -> Tensor",
     "npu_log_softmax_batch_invariant": "(Tensor x, int dim=-1) -> Tensor",
     "npu_rms_norm_batch_invariant": "(Tensor x, Tensor gamma, float epsilon=9.9999999999999995e-07)"
@@ -83,6 +89,21 @@ def attention_arguments(paged: bool, dtype: torch.dtype = torch.float32) -> dict
     }
 
 
+def batch_arguments(layout: str) -> dict[str, Any]:
+    """Two requests of up to three rows, with a window of two keys before each row's own."""
+    query, key, value = (torch.randn(2, s, n, 8) for s, n in ((3, 4), (5, 2), (5, 2)))
+
+    def laid_out(x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2) if layout == "BNSD" else x.flatten(2) if layout == "BSH" else x
+
+    return {
+        **{"query": laid_out(query), "key": laid_out(key), "value": laid_out(value)},
+        **{"actual_seq_lengths": [3, 1], "actual_seq_lengths_kv": [5, 4]},
+        **{"num_heads": 4, "num_key_value_heads": 2, "scale": 0.5, "input_layout": layout},
+        **{"sparse_mode": 4, "pre_tokens": 2, "next_tokens": 0},
+    }
+
+
 def with_lse(arguments: dict[str, Any]) -> dict[str, Any]:
     return arguments | {"softmax_lse_flag": True}
 
@@ -98,7 +119,14 @@ CALLS: dict[str, Callable[[], Call]] = {
     "matmul": lambda: ("npu_matmul_batch_invariant", (EXPERTS, X.t()), {}),
     "matmul of vectors": lambda: ("npu_matmul_batch_invariant", (G, G), {}),
     "sum": lambda: ("npu_reduce_sum_batch_invariant", (X, 0, True), {}),
+    "sum over dims": lambda: ("npu_reduce_sum_batch_invariant.dims", (EXPERTS, [0, 2]), {}),
+    "sum of integers": lambda: ("npu_reduce_sum_batch_invariant.dims", (ENDS,), {}),
     "mean": lambda: ("npu_reduce_mean_batch_invariant", (X, -1), {"keepdim": False}),
+    "mean over dims": lambda: (
+        "npu_reduce_mean_batch_invariant.dims",
+        (ENDS, None, True),
+        {"dtype": torch.float32},
+    ),
     "softmax": lambda: ("npu_softmax_batch_invariant", (X, 1), {}),
     "log_softmax": lambda: ("npu_log_softmax_batch_invariant", (X,), {"dim": 0}),
     "rms_norm": lambda: ("npu_rms_norm_batch_invariant", (X, G, 1e-5), {}),
@@ -118,11 +146,19 @@ CALLS: dict[str, Callable[[], Call]] = {
     ),
     "attention, paged": lambda: (NAME, (), with_lse(attention_arguments(True))),
     "attention": lambda: (NAME, (), attention_arguments(False)),
+    "attention, BSND": lambda: (NAME, (), with_lse(batch_arguments("BSND"))),
+    "attention, BNSD": lambda: (NAME, (), with_lse(batch_arguments("BNSD"))),
+    "attention, BSH": lambda: (NAME, (), batch_arguments("BSH")),
     "max_workspace": lambda: (f"_{NAME}_get_max_workspace", (), attention_arguments(True)),
     "infer_output": lambda: (
         f"_{NAME}_infer_output",
         (torch.randn(4, 4, 8), torch.randn(9, 2, 8)),
         {"input_layout": "TND", "num_heads": 4, "softmax_lse_flag": True},
+    ),
+    "infer_output, BSH": lambda: (
+        f"_{NAME}_infer_output",
+        (torch.randn(2, 3, 32), torch.randn(2, 5, 16)),
+        {"num_heads": 4, "num_key_value_heads": 2, "softmax_lse_flag": True},
     ),
 }
 
@@ -135,7 +171,7 @@ def test_opcheck_finds_nothing(which: str) -> None:
         positional = (*tensors, *positional)
     # What infer_output allocates has no contents yet that two runs could agree on.
     checks = ["test_schema", "test_autograd_registration", "test_faketensor"]
-    if which != "infer_output":
+    if not which.startswith("infer_output"):
         checks.append("test_aot_dispatch_dynamic")
     passed = torch.library.opcheck(overload(name), positional, keywords, test_utils=checks)
     assert passed == dict.fromkeys(checks, "SUCCESS")
@@ -177,6 +213,25 @@ def test_a_derivative_is_refused_not_wrong(which: str) -> None:
         return
     with pytest.raises(RuntimeError, match=f"derivative for .*{name}.* is not implemented"):
         first.sum().backward()
+
+
+@pytest.mark.parametrize("which", CALLS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_without_a_graph_break_it_gives_the_same_bits(which: str, dynamic: bool) -> None:
+    if which.startswith("infer_output"):
+        return  # what it allocates has no contents
+    name, positional, keywords = CALLS[which]()
+    operator = overload(name)
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda *args, **kwargs: operator(*args, **kwargs),
+        backend="aot_eager", fullgraph=True, dynamic=dynamic,
+    )  # fmt: skip
+    found, wanted = compiled(*positional, **keywords), operator(*positional, **keywords)
+    if isinstance(wanted, torch.Tensor):
+        found, wanted = (found,), (wanted,)
+    for one, other in zip(found, wanted, strict=True):
+        assert_same_bits(one, other, which)
 
 
 def test_operators_replace_atens_at_dispatcher_level() -> None:

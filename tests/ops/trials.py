@@ -19,7 +19,8 @@ THREADS = (1, 2, 3, 8)
 LAYOUTS = ("transposed", "padded", "stepped")
 GARBAGE = (float("nan"), float("inf"), -float("inf"), 3e38, -1e-38)
 
-dtypes = st.sampled_from([torch.float32, torch.bfloat16])
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+dtypes = st.sampled_from(FLOATS)
 
 
 def sizes(small: int, *special: int) -> st.SearchStrategy[int]:

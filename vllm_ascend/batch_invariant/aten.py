@@ -6,7 +6,6 @@ others (integers, float64, float16, empty tensors, ...) to the kernel that was t
 that everything else in the process works as it did.
 """
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -111,21 +110,11 @@ def reduction(
         or (dtype is not None and dtype not in operators.FLOAT_DTYPES)
     ):
         return stock(x, dim, keepdim, dtype=dtype)
-    if dtype is not None:
-        x = x.to(dtype)
-    reduced = sorted({d % x.dim() for d in dim}) if dim else list(range(x.dim()))
-    if dim and (len(reduced) != len(dim) or any(not -x.dim() <= d < x.dim() for d in dim)):
+    if dim and (
+        any(not -x.dim() <= d < x.dim() for d in dim) or len({d % x.dim() for d in dim}) < len(dim)
+    ):
         return stock(x, dim, keepdim, dtype=dtype)  # which knows how to word the error
-    reduce = operators.get(operator)
-    if len(reduced) == 1:
-        return reduce(x, reduced[0], keepdim)
-    kept = [d for d in range(x.dim()) if d not in reduced]
-    flat = x.permute(*kept, *reduced).reshape(
-        *(x.shape[d] for d in kept), math.prod(x.shape[d] for d in reduced)
-    )
-    out: torch.Tensor = reduce(flat, flat.dim() - 1, False)
-    if keepdim:
-        out = out.view([1 if d in reduced else size for d, size in enumerate(x.shape)])
+    out: torch.Tensor = operators.get(operator).dims(x, dim, keepdim, dtype=dtype)
     return out
 
 

@@ -104,7 +104,8 @@ BI_API bi_status bi_grouped_matmul(const bi_tensor *a, const bi_tensor *b, const
 
 /* ---- reductions -----------------------------------------------------------------------------
  * Over the `ndims` distinct extents `dims` of x, in row-major order of those extents whatever the
- * strides are. out has x's ndim, with extent 1 where reduced. float32, bfloat16. */
+ * strides are. out has x's ndim, with extent 1 where reduced; its type is x's or float32. A sum
+ * also takes int32 and int64, modulo 2^64 into int64. */
 BI_API bi_status bi_reduce_sum(const bi_tensor *x, const int32_t *dims, int32_t ndims,
                                const bi_tensor *out, int threads);
 BI_API bi_status bi_reduce_mean(const bi_tensor *x, const int32_t *dims, int32_t ndims,
@@ -149,6 +150,9 @@ typedef struct bi_attention_args {
   int64_t window_left; /* -1: no limit; else the row's own key and that many before it are seen */
   bi_tensor out;       /* [T, heads, D], query's type */
   bi_tensor lse;       /* data NULL, or float32 [T, heads, 1]: log(sum(exp(scale * q.k))) */
+  /* -1: no limit; else the row's own key and that many after it are seen. A struct_size that ends
+   * before this member means -1. */
+  int64_t window_right;
 } bi_attention_args;
 
 /* heads is a multiple of kv_heads. A row that sees no key gives zeros and an lse of -inf. */

@@ -8,10 +8,6 @@ namespace {
 
 alignas(64) char empty[64];
 
-bool known_type(at::ScalarType type) {
-  return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
-}
-
 int32_t code_of(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
@@ -31,6 +27,10 @@ int32_t code_of(at::ScalarType type) {
 
 }  // namespace
 
+bool is_float(at::ScalarType type) {
+  return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
+}
+
 void check_device(const char *op, const Argument &reference, const Argument &argument) {
   TORCH_CHECK(argument.tensor.device() == reference.tensor.device(), op,
               ": Expected all tensors to be on the same device, but ", argument.name, " is on ",
@@ -42,7 +42,7 @@ void check_arguments(const char *op, std::initializer_list<Argument> arguments) 
   const Argument &first = *arguments.begin();
   for (const Argument &argument : arguments) {
     check_device(op, first, argument);
-    TORCH_CHECK_NOT_IMPLEMENTED(known_type(argument.tensor.scalar_type()), op, ": ", argument.name,
+    TORCH_CHECK_NOT_IMPLEMENTED(is_float(argument.tensor.scalar_type()), op, ": ", argument.name,
                                 " has dtype ", argument.tensor.scalar_type(),
                                 "; expected Float, BFloat16 or Half");
     TORCH_CHECK(argument.tensor.scalar_type() == first.tensor.scalar_type(), op, ": expected ",

@@ -19,6 +19,9 @@ struct Argument {
   const at::Tensor &tensor;
 };
 
+// Whether it is a floating-point type that the operators know.
+bool is_float(at::ScalarType type);
+
 // The tensors are of one floating-point type that the operators know, and on one device. Throws
 // c10::Error in the words of `op`, naming the first argument that differs from those before it.
 void check_arguments(const char *op, std::initializer_list<Argument> arguments);

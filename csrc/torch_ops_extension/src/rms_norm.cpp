@@ -25,8 +25,6 @@ void check_gamma(const char *op, const char *name, const at::Tensor &x, const at
               " dimensions");
   TORCH_SYM_CHECK(gamma.sym_size(0).sym_eq(x.sym_size(-1)), op, ": expected gamma of size ",
                   x.sym_size(-1), " (last dimension of ", name, "), but got ", gamma.sym_size(0));
-  TORCH_SYM_CHECK(gamma.sym_size(0).sym_gt(0), op, ": expected ", name,
-                  " to have elements in its last dimension, but it has none");
 }
 
 at::Tensor empty_rstd(const at::Tensor &x) {
@@ -41,7 +39,7 @@ std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor &x, const at::Tenso
   check_gamma(op, "x", x, gamma);
   const at::Tensor out = at::empty_symint(x.sym_sizes(), x.options());
   const at::Tensor rstd = empty_rstd(x);
-  if (out.is_meta() || out.numel() == 0) return {out, rstd};
+  if (out.is_meta() || rstd.numel() == 0) return {out, rstd};
 
   const Library &lib = library(op);
   const bi_tensor x_view = view_of(x), gamma_view = view_of(gamma);
@@ -69,7 +67,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> add_rms_norm(const at::Tensor &x1
   const at::Tensor out = at::empty_symint(x1.sym_sizes(), x1.options());
   const at::Tensor sum = at::empty_symint(x1.sym_sizes(), x1.options());
   const at::Tensor rstd = empty_rstd(x1);
-  if (out.is_meta() || out.numel() == 0) return {out, rstd, sum};
+  if (out.is_meta() || rstd.numel() == 0) return {out, rstd, sum};
 
   const Library &lib = library(op);
   const bi_tensor x1_view = view_of(x1), x2_view = view_of(x2), gamma_view = view_of(gamma);

@@ -18,7 +18,11 @@ constexpr const char *kSchemas[] = {
     "npu_mm_batch_invariant(Tensor a, Tensor b) -> Tensor",
     "npu_matmul_batch_invariant(Tensor a, Tensor b) -> Tensor",
     "npu_reduce_sum_batch_invariant(Tensor x, int dim, bool keepdim=False) -> Tensor",
+    "npu_reduce_sum_batch_invariant.dims(Tensor x, int[1]? dim=None, bool keepdim=False, *, "
+    "ScalarType? dtype=None) -> Tensor",
     "npu_reduce_mean_batch_invariant(Tensor x, int dim, bool keepdim=False) -> Tensor",
+    "npu_reduce_mean_batch_invariant.dims(Tensor x, int[1]? dim=None, bool keepdim=False, *, "
+    "ScalarType? dtype=None) -> Tensor",
     "npu_softmax_batch_invariant(Tensor x, int dim) -> Tensor",
     "npu_log_softmax_batch_invariant(Tensor x, int dim=-1) -> Tensor",
     "npu_rms_norm_batch_invariant(Tensor x, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <vector>
 
 #include "attention_kernel.h"
@@ -106,6 +107,13 @@ void check_blocks(const bi_attention_args &a, const AttentionArgs &args, int64_t
   }
 }
 
+// The member came later than the structure.
+constexpr size_t kOldStructSize = offsetof(bi_attention_args, window_right);
+
+int64_t window_right(const bi_attention_args &a) {
+  return a.struct_size == kOldStructSize ? -1 : a.window_right;
+}
+
 AttentionArgs kernel_args(const bi_attention_args &a) {
   AttentionArgs args = {};
   args.bf16_data = a.query.dtype == BI_BFLOAT16;
@@ -136,8 +144,8 @@ AttentionArgs kernel_args(const bi_attention_args &a) {
   args.head_dim = a.query.shape[2];
   args.group = a.query.shape[1] / a.key.shape[a.key.ndim - 2];
   args.scale = a.scale;
-  args.causal = a.causal != 0;
   args.window_left = a.window_left;
+  args.window_right = a.causal != 0 ? 0 : window_right(a);
   return args;
 }
 
@@ -151,7 +159,7 @@ int64_t cost(const AttentionArgs &args, const AttentionTask &task) {
 
 void attention(const bi_attention_args *a, int threads) {
   if (a == nullptr) fail(BI_INVALID_ARGUMENT, "args: expected bi_attention_args, found NULL");
-  if (a->struct_size != sizeof(bi_attention_args))
+  if (a->struct_size != sizeof(bi_attention_args) && a->struct_size != kOldStructSize)
     fail(BI_INVALID_ARGUMENT, "struct_size: expected " + std::to_string(sizeof(bi_attention_args)) +
                                   ", found " + std::to_string(a->struct_size) +
                                   "; rebuild the caller with this library's batch_invariant.h");
@@ -162,6 +170,9 @@ void attention(const bi_attention_args *a, int threads) {
   if (a->window_left < -1)
     fail(BI_INVALID_ARGUMENT,
          "window_left: expected -1 or more, found " + std::to_string(a->window_left));
+  if (window_right(*a) < -1)
+    fail(BI_INVALID_ARGUMENT,
+         "window_right: expected -1 or more, found " + std::to_string(window_right(*a)));
   if (a->causal != 0 && a->causal != 1)
     fail(BI_INVALID_ARGUMENT, "causal: expected 0 or 1, found " + std::to_string(a->causal));
   const int64_t total = a->query.shape[0];

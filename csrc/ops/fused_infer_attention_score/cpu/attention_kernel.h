@@ -33,8 +33,7 @@ struct AttentionArgs {
   int64_t head_dim;
   int64_t group;  // query heads per key/value head
   float scale;
-  bool causal;
-  int64_t window_left;  // -1: no limit
+  int64_t window_left, window_right;  // keys beside the row's own that it sees; -1: no limit
 };
 
 // Rows [row_begin, row_begin + rows) of (query row of the request) * group + (head of the group).
@@ -54,8 +53,10 @@ struct Visible {
 static inline Visible visible_keys(const AttentionArgs &args, int64_t q_len, int64_t kv_len,
                                    int64_t i) {
   const int64_t own = kv_len - q_len + i;
-  Visible v = {0, args.causal ? own + 1 : kv_len};
-  if (args.window_left >= 0 && own - args.window_left > 0) v.begin = own - args.window_left;
+  Visible v = {0, kv_len};
+  if (args.window_left >= 0 && own > args.window_left) v.begin = own - args.window_left;
+  if (args.window_right >= 0 && args.window_right < kv_len - own)
+    v.end = own + args.window_right + 1;
   return v;
 }
 

@@ -23,6 +23,7 @@ struct Heads {
 struct Mask {
   bool causal = true;
   int64_t window = -1;
+  int64_t window_right = -1;
 };
 
 // One request: q [S, heads, D]; k, v [L, kv_heads, D].
@@ -119,6 +120,7 @@ std::vector<Result> attend(const std::vector<Request> &requests, const Heads &h,
   args.scale = scale_of(h);
   args.causal = mask.causal ? 1 : 0;
   args.window_left = mask.window;
+  args.window_right = mask.window_right;
   args.out = out.view();
   args.lse = lse.view();
   expect_ok(bi_attention(&args, layout.threads), "bi_attention");
@@ -148,8 +150,9 @@ void expect_same_result(const Result &x, const Result &y, const std::string &wha
 
 std::pair<int64_t, int64_t> seen_keys(const Request &r, const Mask &mask, int64_t row) {
   const int64_t own = r.kv_len() - r.q_len() + row;
-  return {mask.window >= 0 ? std::max<int64_t>(0, own - mask.window) : 0,
-          mask.causal ? own + 1 : r.kv_len()};
+  int64_t end = mask.causal ? own + 1 : r.kv_len();
+  if (mask.window_right >= 0) end = std::min(end, own + mask.window_right + 1);
+  return {mask.window >= 0 ? std::max<int64_t>(0, own - mask.window) : 0, end};
 }
 
 // The contract of one row and head, as scalar code. A tile other than 128 is a negative control.
@@ -242,8 +245,9 @@ void expect_in_bound(const Request &r, const Heads &h, const Mask &mask, int64_t
 
 constexpr Heads kHeads[] = {{4, 4, 32}, {4, 2, 128}, {6, 2, 72},  {8, 1, 64},
                             {5, 1, 80}, {2, 1, 256}, {16, 1, 40}, {3, 3, 7}};
-constexpr Mask kMasks[] = {{true, -1}, {false, -1}, {true, 0},
-                           {true, 37}, {true, 200}, {false, 20}};
+constexpr Mask kMasks[] = {{true, -1},     {false, -1},     {true, 0},
+                           {true, 37},     {true, 200},     {false, 20},
+                           {false, -1, 0}, {false, 20, 60}, {false, 150, 3}};
 
 void test_contract() {
   Values values(1);
@@ -395,7 +399,7 @@ void test_errors() {
   good.requests = 2;
   good.scale = scale_of(h);
   good.causal = 1;
-  good.window_left = -1;
+  good.window_left = good.window_right = -1;
   good.out = out.view();
   expect_ok(bi_attention(&good, 2), "a good call");
   auto fails = [&](bi_status status, const char *argument, auto change) {
@@ -410,6 +414,7 @@ void test_errors() {
   fails(BI_INVALID_ARGUMENT, "key:", [](Args &a) { a.key.ndim = 3; });
   fails(BI_INVALID_ARGUMENT, "out:", [](Args &a) { a.out = a.key; });
   fails(BI_INVALID_ARGUMENT, "window_left:", [](Args &a) { a.window_left = -2; });
+  fails(BI_INVALID_ARGUMENT, "window_right:", [](Args &a) { a.window_right = -2; });
   fails(BI_INVALID_ARGUMENT, "kv_end:", [&](Args &a) { a.kv_end = q_end; });
   fails(BI_INVALID_ARGUMENT, "requests:", [](Args &a) { a.requests = -1; });
   fails(BI_INVALID_ARGUMENT, "q_end:", [](Args &a) { a.requests = 1; });
@@ -423,6 +428,10 @@ void test_errors() {
   const int64_t uneven_stride[] = {16, 16, 8, 2};
   fails(BI_INVALID_ARGUMENT, "key:", [&](Args &a) { a.key.stride = uneven_stride; });
   fails(BI_INVALID_ARGUMENT, "lse:", [](Args &a) { a.lse = a.query; });
+  bi_attention_args old = good;
+  old.struct_size = offsetof(bi_attention_args, window_right);
+  old.window_right = -2;
+  expect_ok(bi_attention(&old, 1), "a structure that ends before window_right");
   expect_error(bi_attention(nullptr, 1), BI_INVALID_ARGUMENT, "args:");
   expect_error(bi_attention(&good, 0), BI_INVALID_ARGUMENT, "threads:");
 }

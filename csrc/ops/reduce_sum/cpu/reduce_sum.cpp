@@ -19,11 +19,17 @@ struct Dims {
   bool reduced[kMaxDims] = {};
 };
 
+bool is_integer(const bi_tensor &t) { return t.dtype == BI_INT32 || t.dtype == BI_INT64; }
+
 Dims check(const bi_tensor *x, const int32_t *dims, int32_t ndims, const bi_tensor *out) {
   check_tensor(x, "x");
-  check_float(*x, "x");
   check_tensor(out, "out");
-  check_dtype_in(*out, "out", x->dtype, BI_FLOAT32);
+  if (is_integer(*x)) {
+    check_dtype_in(*out, "out", BI_INT64, BI_INT64);
+  } else {
+    check_float(*x, "x");
+    check_dtype_in(*out, "out", x->dtype, BI_FLOAT32);
+  }
   if (ndims < 0 || (ndims > 0 && dims == nullptr))
     fail(BI_INVALID_ARGUMENT, "dims: expected ndims dimensions, found NULL");
   Dims chosen;
@@ -42,12 +48,49 @@ Dims check(const bi_tensor *x, const int32_t *dims, int32_t ndims, const bi_tens
   return chosen;
 }
 
+// The sum modulo 2^64 of integers: any order gives the same bits, so each output is one task.
+template <typename T>
+void sum_integers(const bi_tensor &x, const Dims &chosen, const bi_tensor &out, int threads) {
+  Nest<1> reduced;
+  Nest<2> outer;
+  for (int d = 0; d < x.ndim; ++d) {
+    const int64_t strides[2] = {x.stride[d], out.stride[d]};
+    if (chosen.reduced[d])
+      nest_append(reduced, x.shape[d], strides);
+    else
+      nest_append(outer, x.shape[d], strides);
+  }
+  const int64_t outputs = nest_count(outer), length = nest_count(reduced);
+  const int inner = reduced.dims - 1;
+  const int64_t run = inner >= 0 ? reduced.size[inner] : 1;
+  const int64_t stride = inner >= 0 ? reduced.stride[0][inner] : 0;
+  const int64_t grain = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, length));
+  parallel_for((outputs + grain - 1) / grain, threads, [&](int64_t task) {
+    for (int64_t i = task * grain; i < std::min(outputs, (task + 1) * grain); ++i) {
+      const T *const row = static_cast<const T *>(x.data) + nest_offset(outer, 0, i);
+      uint64_t sum = 0;
+      for (int64_t first = 0; first < length; first += run) {
+        const T *const terms = row + nest_offset(reduced, 0, first);
+        for (int64_t j = 0; j < run; ++j)
+          sum += static_cast<uint64_t>(static_cast<int64_t>(terms[j * stride]));
+      }
+      static_cast<int64_t *>(out.data)[nest_offset(outer, 1, i)] = static_cast<int64_t>(sum);
+    }
+  });
+}
+
 }  // namespace
 
 void reduce_entry(const bi_tensor *x, const int32_t *dims, int32_t ndims, const bi_tensor *out,
                   int threads, bool mean) {
   const Dims chosen = check(x, dims, ndims, out);
   check_threads(threads);
+  if (is_integer(*x)) {
+    if (mean) fail(BI_UNSUPPORTED_DTYPE, "x: expected float32, bfloat16 or float16 for a mean");
+    x->dtype == BI_INT64 ? sum_integers<int64_t>(*x, chosen, *out, threads)
+                         : sum_integers<int32_t>(*x, chosen, *out, threads);
+    return;
+  }
   SumArgs args = {};
   args.x = x->data;
   args.out = out->data;
