@@ -66,7 +66,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     clock = time.process_time if args.cpu_time else time.perf_counter
     length = args.length
-    for dtype in (torch.bfloat16, torch.float32):
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
         for heads, kv_heads in HEADS:
             for phase, requests, q_len in (("prefill", 1, length), ("decode", args.batch, 1)):
                 query = torch.randn(requests * q_len, heads, HEAD_DIM).to(dtype)

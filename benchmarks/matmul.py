@@ -27,7 +27,7 @@ import batch_invariant_ops
 import torch
 from turns import Call, seconds_in_turns
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 # K x N of linear layers: Qwen3-1.7B (mlp up, mlp down, a slice of the 151936 rows of lm_head) and
 # Qwen3-8B (attention output, mlp up, mlp down).

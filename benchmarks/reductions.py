@@ -60,7 +60,7 @@ def main() -> None:
         f"{'operator':14} {'shape':>14} {'dtype':>9} {'torch us':>10} {'ours us':>10} {'ratio':>6}"
     )
     for rows, length in SHAPES:
-        for dtype in (torch.float32, torch.bfloat16):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
             x = torch.randn(rows, length).to(dtype)
             for name, calls in pairs(x).items():
                 stock, ours = seconds_in_turns(list(calls), args.turns, clock)

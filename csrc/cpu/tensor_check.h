@@ -59,9 +59,9 @@ inline void check_tensor(const bi_tensor *t, const std::string &name) {
 }
 
 inline void check_float(const bi_tensor &t, const std::string &name) {
-  if (t.dtype != BI_FLOAT32 && t.dtype != BI_BFLOAT16)
+  if (t.dtype != BI_FLOAT32 && t.dtype != BI_BFLOAT16 && t.dtype != BI_FLOAT16)
     fail(BI_UNSUPPORTED_DTYPE,
-         name + ": expected float32 or bfloat16, found " + dtype_name(t.dtype));
+         name + ": expected float32, bfloat16 or float16, found " + dtype_name(t.dtype));
 }
 
 inline void check_dtype_in(const bi_tensor &t, const std::string &name, int32_t first,

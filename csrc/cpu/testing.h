@@ -21,7 +21,15 @@ namespace bi_test {
 
 constexpr double kUnit = 0x1p-24;  // half a unit in the last place of 1.0f
 constexpr int kThreads[] = {1, 2, 3, 8};
-constexpr int32_t kDtypes[] = {BI_FLOAT32, BI_BFLOAT16};
+constexpr int32_t kDtypes[] = {BI_FLOAT32, BI_BFLOAT16, BI_FLOAT16};
+
+// The most that rounding to a type changes y by: half a unit in its last place, or half its
+// smallest number.
+inline double rounding(double y, int32_t dtype) {
+  if (dtype == BI_BFLOAT16) return std::max(std::fabs(y) * 0x1p-8, 0x1p-134);
+  if (dtype == BI_FLOAT16) return std::max(std::fabs(y) * 0x1p-11, 0x1p-25);
+  return std::max(std::fabs(y) * kUnit, 0x1p-150);
+}
 
 inline uint32_t bits(float f) {
   uint32_t u;
@@ -41,7 +49,44 @@ inline float round_bf16(float f) {
   const int lowest = std::max(e - 8, -133);
   return std::ldexp(std::nearbyint(std::ldexp(f, -lowest)), lowest);
 }
-inline float rounded(float f, int32_t dtype) { return dtype == BI_BFLOAT16 ? round_bf16(f) : f; }
+
+// Sign, 5 bits of exponent with bias 15, 10 of fraction; exponent 0: no leading one, 2^-14.
+inline float value_of_f16(uint16_t h) {
+  const int exponent = h >> 10 & 31, fraction = h & 1023;
+  float f;
+  if (exponent == 31)
+    f = fraction == 0 ? HUGE_VALF : NAN;
+  else if (exponent == 0)
+    f = std::ldexp(static_cast<float>(fraction), -24);
+  else
+    f = std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+  return h >> 15 ? -f : f;
+}
+
+// The nearest fp16, ties to the even fraction, found by bisection over the 0x7c00 magnitudes, whose
+// values ascend. Infinity stands for 65536, where the next value would be.
+inline uint16_t nearest_f16(float f) {
+  const auto sign = static_cast<uint16_t>(std::signbit(f) ? 0x8000 : 0);
+  const double magnitude = std::fabs(static_cast<double>(f));
+  uint16_t low = 0, high = 0x7c00;
+  auto value = [](uint16_t h) {
+    return h == 0x7c00 ? 65536.0 : static_cast<double>(value_of_f16(h));
+  };
+  if (magnitude >= 65536.0) return sign | 0x7c00;
+  while (high - low > 1) {
+    const auto middle = static_cast<uint16_t>((low + high) / 2);
+    (value(middle) <= magnitude ? low : high) = middle;
+  }
+  const double below = magnitude - value(low), above = value(high) - magnitude;
+  const bool up = below > above || (below == above && low % 2 == 1);
+  return sign | (up ? high : low);
+}
+
+inline float rounded(float f, int32_t dtype) {
+  if (dtype == BI_BFLOAT16) return round_bf16(f);
+  if (dtype == BI_FLOAT16 && !std::isnan(f)) return value_of_f16(nearest_f16(f));
+  return f;
+}
 
 using Shape = std::vector<int64_t>;
 
@@ -50,8 +95,8 @@ using Shape = std::vector<int64_t>;
 struct Tensor {
   int32_t dtype;
   Shape shape, stride;
-  std::vector<uint32_t> f32;
-  std::vector<uint16_t> b16;
+  std::vector<uint32_t> words;   // of float32
+  std::vector<uint16_t> halves;  // of the others
 
   Tensor(int32_t type, Shape extents) : Tensor(type, extents, row_major(extents)) {}
   Tensor(int32_t type, Shape extents, Shape strides)
@@ -60,9 +105,9 @@ struct Tensor {
     for (size_t d = 0; d < shape.size(); ++d)
       last += std::max<int64_t>(0, shape[d] - 1) * stride[d];
     if (dtype == BI_FLOAT32)
-      f32.assign(static_cast<size_t>(last + 1), 0x7fc00000u);
+      words.assign(static_cast<size_t>(last + 1), 0x7fc00000u);
     else
-      b16.assign(static_cast<size_t>(last + 1), 0x7fc0u);
+      halves.assign(static_cast<size_t>(last + 1), dtype == BI_FLOAT16 ? 0x7e00 : 0x7fc0);
   }
   static Shape row_major(const Shape &shape) {
     Shape stride(shape.size());
@@ -80,19 +125,26 @@ struct Tensor {
     for (size_t d = shape.size(); d-- > 0; i /= shape[d]) at += i % shape[d] * stride[d];
     return at;
   }
-  float get(int64_t i) const {
-    const auto at = static_cast<size_t>(offset(i));
-    return from_bits(dtype == BI_FLOAT32 ? f32[at] : static_cast<uint32_t>(b16[at]) << 16);
+  // What lies in memory at an offset, be it an element's place or not.
+  int64_t room() const { return static_cast<int64_t>(words.size() + halves.size()); }
+  float at_offset(int64_t offset) const {
+    const auto at = static_cast<size_t>(offset);
+    if (dtype == BI_FLOAT32) return from_bits(words[at]);
+    return dtype == BI_FLOAT16 ? value_of_f16(halves[at])
+                               : from_bits(static_cast<uint32_t>(halves[at]) << 16);
   }
+  float get(int64_t i) const { return at_offset(offset(i)); }
   void set(int64_t i, float f) {
     const auto at = static_cast<size_t>(offset(i));
     if (dtype == BI_FLOAT32)
-      std::memcpy(&f32[at], &f, sizeof(f));
+      std::memcpy(&words[at], &f, sizeof(f));
+    else if (dtype == BI_FLOAT16)
+      halves[at] = std::isnan(f) ? 0x7e00 : nearest_f16(f);
     else
-      b16[at] = static_cast<uint16_t>(bits(round_bf16(f)) >> 16);
+      halves[at] = static_cast<uint16_t>(bits(round_bf16(f)) >> 16);
   }
   bi_tensor view() {
-    void *const data = dtype == BI_FLOAT32 ? static_cast<void *>(f32.data()) : b16.data();
+    void *const data = dtype == BI_FLOAT32 ? static_cast<void *>(words.data()) : halves.data();
     return {data, shape.data(), stride.data(), static_cast<int32_t>(shape.size()), dtype};
   }
 };
@@ -132,8 +184,8 @@ inline void expect(bool condition, const std::string &what) {
   std::fprintf(stderr, "FAILED: %s (bi_last_error: '%s')\n", what.c_str(), bi_last_error());
   ++failures();
 }
-inline void expect_ok(bi_status status, const char *what) {
-  expect(status == BI_OK, std::string(what) + ": status " + std::to_string(status));
+inline void expect_ok(bi_status status, const std::string &what) {
+  expect(status == BI_OK, what + ": status " + std::to_string(status));
 }
 // The call fails with `status` and a message that begins with the argument's name.
 inline void expect_error(bi_status found, bi_status status, const char *argument) {

@@ -56,9 +56,19 @@ inline void transpose_rows(const float *const *rows, int64_t dims, float *to, in
   }
 }
 
-// A pair of bf16 travels as one 32-bit lane and is widened at the end.
-inline void transpose_rows(const bf16 *const *rows, int64_t dims, float *to, int64_t stride) {
-  const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+// Each lane's lower element, or its upper one, widened.
+inline __m512 lower(__m512i pairs, bf16) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+}
+inline __m512 upper(__m512i pairs, bf16) {
+  return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536)));
+}
+inline __m512 lower(__m512i pairs, f16) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(pairs)); }
+inline __m512 upper(__m512i pairs, f16) { return lower(_mm512_srli_epi32(pairs, 16), f16{}); }
+
+// A pair of 16-bit elements travels as one 32-bit lane and is widened at the end.
+template <typename T>
+inline void transpose_rows(const T *const *rows, int64_t dims, float *to, int64_t stride) {
   for (int64_t d = 0; d < dims; d += 32) {
     const int count = static_cast<int>(dims - d < 32 ? dims - d : 32);
     const __mmask32 mask = static_cast<__mmask32>((uint64_t{1} << count) - 1u);
@@ -67,14 +77,13 @@ inline void transpose_rows(const bf16 *const *rows, int64_t dims, float *to, int
     transpose_lanes(r);
     if (count == 32) {
       for (int j = 0; j < 16; ++j) {
-        _mm512_storeu_si512(to + (d + 2 * j) * stride, _mm512_slli_epi32(r[j], 16));
-        _mm512_storeu_si512(to + (d + 2 * j + 1) * stride, _mm512_and_si512(r[j], high));
+        _mm512_storeu_ps(to + (d + 2 * j) * stride, lower(r[j], T{}));
+        _mm512_storeu_ps(to + (d + 2 * j + 1) * stride, upper(r[j], T{}));
       }
     } else {
       for (int j = 0; 2 * j < count; ++j) {
-        _mm512_storeu_si512(to + (d + 2 * j) * stride, _mm512_slli_epi32(r[j], 16));
-        if (2 * j + 1 < count)
-          _mm512_storeu_si512(to + (d + 2 * j + 1) * stride, _mm512_and_si512(r[j], high));
+        _mm512_storeu_ps(to + (d + 2 * j) * stride, lower(r[j], T{}));
+        if (2 * j + 1 < count) _mm512_storeu_ps(to + (d + 2 * j + 1) * stride, upper(r[j], T{}));
       }
     }
   }
@@ -84,8 +93,14 @@ inline void transpose_rows(const bf16 *const *rows, int64_t dims, float *to, int
 
 template <typename T>
 inline void transpose_rows(const T *const *rows, int64_t dims, float *to, int64_t stride) {
-  for (int64_t d = 0; d < dims; ++d)
-    for (int l = 0; l < 16; ++l) to[d * stride + l] = to_float(rows[l][d]);
+  float wide[16][kLanes];
+  for (int64_t d = 0; d < dims; d += kLanes) {
+    const int count = static_cast<int>(dims - d < kLanes ? dims - d : kLanes);
+    for (int l = 0; l < 16; ++l)
+      (count == kLanes ? Vec::load(rows[l] + d) : Vec::load_n(rows[l] + d, count)).store(wide[l]);
+    for (int j = 0; j < count; ++j)
+      for (int l = 0; l < 16; ++l) to[(d + j) * stride + l] = wide[l][j];
+  }
 }
 
 #endif

@@ -10,6 +10,8 @@ namespace {
 using bi_test::bits;
 using bi_test::expect;
 using bi_test::from_bits;
+using bi_test::nearest_f16;
+using bi_test::value_of_f16;
 using bi_test::Values;
 
 constexpr int kLanes = 16;
@@ -23,39 +25,7 @@ const bi::VecOperations &chosen() {
   std::abort();
 }
 
-// ---- fp16 by its definition -------------------------------------------------------------------
-
-// Sign, 5 bits of exponent with bias 15, 10 of fraction; exponent 0: no leading one, 2^-14.
-float value_of_f16(uint16_t h) {
-  const int exponent = h >> 10 & 31, fraction = h & 1023;
-  float f;
-  if (exponent == 31)
-    f = fraction == 0 ? kInf : NAN;
-  else if (exponent == 0)
-    f = std::ldexp(static_cast<float>(fraction), -24);
-  else
-    f = std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
-  return h >> 15 ? -f : f;
-}
-
-// The nearest fp16, ties to the even fraction, found by bisection over the 0x7c00 magnitudes, whose
-// values ascend. Infinity stands for 65536, where the next value would be.
-uint16_t nearest_f16(float f) {
-  const auto sign = static_cast<uint16_t>(std::signbit(f) ? 0x8000 : 0);
-  const double magnitude = std::fabs(static_cast<double>(f));
-  uint16_t low = 0, high = 0x7c00;
-  auto value = [](uint16_t h) {
-    return h == 0x7c00 ? 65536.0 : static_cast<double>(value_of_f16(h));
-  };
-  if (magnitude >= 65536.0) return sign | 0x7c00;
-  while (high - low > 1) {
-    const auto middle = static_cast<uint16_t>((low + high) / 2);
-    (value(middle) <= magnitude ? low : high) = middle;
-  }
-  const double below = magnitude - value(low), above = value(high) - magnitude;
-  const bool up = below > above || (below == above && low % 2 == 1);
-  return sign | (up ? high : low);
-}
+// ---- fp16 ---------------------------------------------------------------------------------------
 
 void test_f16_widens_exactly() {
   int64_t wrong = 0, lost = 0;

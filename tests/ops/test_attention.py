@@ -257,7 +257,9 @@ def laid_out(layout: str, x: torch.Tensor) -> torch.Tensor:
 
 @CASES
 @example(
-    replace(SMALL, requests=[(65, 65), (1, 400)], dtype=torch.float16), "BNSD", True,
+    replace(SMALL, requests=[(65, 65), (1, 400)], dtype=torch.float16),
+    "BNSD",
+    True,
     Trial(6, "padded", (1, 2)),
 )
 @given(shapes, st.sampled_from(["BSND", "BNSD", "BSH"]), st.booleans(), trials)

@@ -171,7 +171,8 @@ def test_grouped_matmul_gives_each_row_the_bits_of_its_experts_matrix(
     assert_same_bits(shuffled, found[order], "another order of rows")
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+# In float16 stock was not seen to differ: fewer bits hide the order.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_stock_torch_is_not_invariant_on_such_inputs(dtype: torch.dtype) -> None:
     """The comparison above can fail: torch's own product changes with the batch somewhere."""
     differs = False

@@ -54,8 +54,10 @@ class Trial:
     def permutation(self, n: int) -> torch.Tensor:
         return torch.randperm(n, generator=self.random)
 
-    def garbage(self) -> float:
-        return GARBAGE[self.below(len(GARBAGE))]
+    def garbage(self, like: torch.Tensor) -> torch.Tensor:
+        """Of the same shape and type, which may round it to infinity or to zero."""
+        value = torch.tensor(GARBAGE[self.below(len(GARBAGE))])
+        return value.to(like.dtype).repeat(like.shape)
 
     def relaid(self, x: torch.Tensor) -> torch.Tensor:
         """The same values at other strides and another offset, among NaN."""
@@ -111,7 +113,7 @@ def assert_rows_are_independent(
     alone = slice(row, row + 1)
     compare(f"row {row} alone", operator(*(x[alone] for x in rows)), [y[alone] for y in results])
 
-    among = [torch.full_like(x, trial.garbage()) for x in rows]
+    among = [trial.garbage(x) for x in rows]
     for x, changed in zip(rows, among, strict=True):
         changed[row] = x[row]
     compare(

@@ -95,9 +95,13 @@ def test_every_call_gives_what_it_gave_before(run_python: RunPython) -> None:
     for key, expected in before.items():
         got = after[key]
         assert got.dtype == expected.dtype and got.shape == expected.shape, (key, got, expected)
-        exact = key[0] not in ("torch.float32", "torch.bfloat16") and "to float32" not in key[1]
-        tolerance = dict(rtol=0, atol=0) if exact else dict(rtol=2e-2, atol=0.3) if (
-            key[0] == "torch.bfloat16") else dict(rtol=1e-5, atol=1e-4)
+        tolerance = {
+            "torch.float32": dict(rtol=1e-5, atol=1e-4),
+            "torch.bfloat16": dict(rtol=2e-2, atol=0.3),
+            "torch.float16": dict(rtol=4e-3, atol=0.05),
+        }.get(key[0], dict(rtol=0, atol=0))
+        if "to float32" in key[1]:
+            tolerance = dict(rtol=1e-5, atol=1e-4)
         torch.testing.assert_close(got, expected, equal_nan=True, **tolerance, msg=f"{key}")
     """,
         VLLM_BATCH_INVARIANT="1",
@@ -171,7 +175,7 @@ def test_an_elements_bits_do_not_depend_on_its_place(run_python: RunPython) -> N
         + SWEEP
         + """
     install()
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
         for function in (F.silu, torch.sigmoid, torch.exp):
             assert sweep(function, dtype), (function, dtype)
     """,
@@ -195,7 +199,7 @@ def test_rows_of_products_and_reductions_have_fixed_bits(run_python: RunPython) 
         PRELUDE
         + """
     install()
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
         a, b = torch.randn(48, 300).to(dtype), torch.randn(300, 257).to(dtype)
         bias = torch.randn(257).to(dtype)
         functions = {

@@ -98,7 +98,9 @@ def differing(a: list[object], b: list[object]) -> int:
     return sum(x != y for x, y in zip(a, b, strict=True))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", "float32", pytest.param("float16", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("kind", ["dense_model", "moe_model"])
 def test_a_request_has_its_bits_in_any_batch_on_any_number_of_threads(
     run_python: RunPython, request: pytest.FixtureRequest, kind: str, dtype: str
@@ -181,11 +183,6 @@ REFUSED: list[tuple[dict[str, object], str]] = [
         {"enable_prefix_caching": None},
         "prefix caching is on; use --no-enable-prefix-caching "
         "(offline: enable_prefix_caching=False)",
-    ),
-    (
-        {"dtype": "float16"},
-        "the model runs in float16; use --dtype bfloat16 or --dtype float32 "
-        '(offline: dtype="bfloat16")',
     ),
     (
         {"tensor_parallel_size": 2},

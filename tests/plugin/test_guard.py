@@ -106,7 +106,7 @@ def test_a_configuration_without_a_model_is_not_looked_at() -> None:
             "--max-num-scheduled-tokens 4096",
         ),
         ({"scheduler_config.scheduler_cls": "mine.Scheduler"}, "no --scheduler-cls"),
-        ({"model_config.dtype": torch.float16}, "--dtype bfloat16"),
+        ({"model_config.dtype": torch.float64}, "--dtype bfloat16"),
         ({"model_config.quantization": "awq"}, "quantised (awq)"),
         ({"model_config.runner_type": "pooling"}, "--runner generate"),
         ({"model_config.use_mla": True}, "latent attention (MLA)"),

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from vllm_ascend.batch_invariant import moe, norms, operators
 from vllm_ascend.batch_invariant.linear import PackedLinear
 
-DTYPES = [torch.float32, torch.bfloat16]
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 
 @pytest.fixture(scope="module", autouse=True)

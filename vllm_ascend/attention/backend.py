@@ -36,7 +36,7 @@ class BatchInvariantAttentionBackend(AttentionBackend):
     # vLLM calls do_kv_cache_update() first.
     forward_includes_kv_cache_update: bool = False
     supported_dtypes: ClassVar[list[torch.dtype]] = list(operators.FLOAT_DTYPES)
-    supported_kv_cache_dtypes: ClassVar[list[str]] = ["auto", "bfloat16"]
+    supported_kv_cache_dtypes: ClassVar[list[str]] = ["auto", "bfloat16", "float16"]
 
     @staticmethod
     def get_name() -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of PyTorch, overridden at dispatcher level on the CPU key.
 
-An override takes the calls that our operators can compute (float32 and bfloat16) and hands all
-others (integers, float64, float16, empty tensors, ...) to the kernel that was there before, so
-that everything else in the process works as it did.
+An override takes the calls that our operators can compute (float32, bfloat16 and float16) and hands
+all others (integers, float64, empty tensors, ...) to the kernel that was there before, so that
+everything else in the process works as it did.
 """
 
 import warnings

@@ -95,7 +95,7 @@ def _model(model: Any, cache: Any) -> Iterator[str]:
     if model.dtype not in operators.FLOAT_DTYPES:
         yield _change(
             f"the model runs in {str(model.dtype).removeprefix('torch.')}",
-            "--dtype bfloat16 or --dtype float32",
+            "--dtype bfloat16, float16 or float32",
             'dtype="bfloat16"',
         )
     if cache.cache_dtype not in ("auto", str(model.dtype).removeprefix("torch.")):

@@ -7,7 +7,7 @@ import torch
 
 NAMESPACE = "batch_invariant_ops"
 # What the operators take on a CPU today.
-FLOAT_DTYPES = (torch.float32, torch.bfloat16)
+FLOAT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 _HOW_TO_INSTALL = (
     "install it by `bash csrc/build_batch_invariant_ops.sh cpu` "

@@ -79,8 +79,8 @@ typedef void (*bi_run)(int64_t tasks, int threads, bi_task task, void *arg);
 BI_API void bi_set_run(bi_run run);
 
 /* ---- matmul --------------------------------------------------------------------------------
- * out[m,n] = sum_k a[m,k] * b[k,n] (+ bias[n]); a, b, out, bias of one type: float32 or bfloat16
- * (float16 where the library was built for it). 2-D [M,K] x [K,N] -> [M,N], or 3-D with a leading
+ * out[m,n] = sum_k a[m,k] * b[k,n] (+ bias[n]); a, b, out, bias of one type: float32, bfloat16
+ * or float16. 2-D [M,K] x [K,N] -> [M,N], or 3-D with a leading
  * batch extent on a, b and out (stride 0 broadcasts). Any strides on a and b; out has a unit stride
  * in its last extent. bias is NULL or 1-D [N]. K = 0 gives bias or zeros. */
 BI_API bi_status bi_matmul(const bi_tensor *a, const bi_tensor *b, const bi_tensor *bias,

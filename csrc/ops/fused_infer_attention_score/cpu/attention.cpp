@@ -116,7 +116,7 @@ int64_t window_right(const bi_attention_args &a) {
 
 AttentionArgs kernel_args(const bi_attention_args &a) {
   AttentionArgs args = {};
-  args.bf16_data = a.query.dtype == BI_BFLOAT16;
+  args.dtype = a.query.dtype;
   args.query = a.query.data;
   args.query_row = a.query.stride[0];
   args.query_head = a.query.stride[1];

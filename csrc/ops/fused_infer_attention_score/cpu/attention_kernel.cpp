@@ -5,6 +5,7 @@
 #include "attention_kernel.h"
 
 #include "exp_log.h"
+#include "float_types.h"
 #include "transpose.h"
 
 namespace bi {
@@ -380,7 +381,7 @@ void attention_rows(const AttentionArgs &args, const AttentionTask &task, float 
   w.values = w.scores + kTaskRows * kKvTile;
   w.output = w.values + kKvTile * w.padded;
   w.zeros = w.output + kTaskRows * w.padded;
-  args.bf16_data ? attend<bf16>(args, task, w) : attend<float>(args, task, w);
+  with_float_type(args.dtype, [&](auto type) { attend<decltype(type)>(args, task, w); });
 }
 
 }  // namespace BI_ISA

@@ -17,7 +17,7 @@ constexpr int64_t kKvTile = 128;
 constexpr int64_t kTaskRows = 64;
 
 struct AttentionArgs {
-  bool bf16_data;  // query, key, value, out: bfloat16, else float32
+  int32_t dtype;  // of query, key, value and out
   const void *query;
   int64_t query_row, query_head;  // strides, in elements; 1 along D
   const void *key, *value;

@@ -10,21 +10,21 @@
 
 namespace {
 
-using chain::expect;
-using chain::expect_error;
-using chain::expect_ok;
-using chain::expect_same;
+using bi_test::expect;
+using bi_test::expect_error;
+using bi_test::expect_ok;
+using bi_test::expect_same;
 using chain::Tensor;
 using chain::Values;
 
 // Row by row, one expert at a time, by bi_matmul.
 Tensor row_by_row(Tensor &a, Tensor &b, const std::vector<int64_t> &ends) {
   const int64_t k = a.cols(), n = b.cols();
-  Tensor out(a.buffer.dtype, {a.rows(), n});
+  Tensor out(a.dtype, {a.rows(), n});
   size_t expert = 0;
   for (int64_t r = 0; r < a.rows(); ++r) {
     while (ends[expert] <= r) ++expert;
-    Tensor row(a.buffer.dtype, {1, k}), matrix(a.buffer.dtype, {k, n}), y(a.buffer.dtype, {1, n});
+    Tensor row(a.dtype, {1, k}), matrix(a.dtype, {k, n}), y(a.dtype, {1, n});
     for (int64_t j = 0; j < k; ++j) row.set(0, 0, j, a.get(0, r, j));
     for (int64_t j = 0; j < k; ++j)
       for (int64_t c = 0; c < n; ++c)
@@ -38,7 +38,7 @@ Tensor row_by_row(Tensor &a, Tensor &b, const std::vector<int64_t> &ends) {
 
 void test_rows_are_matmuls() {
   Values random(11);
-  for (int32_t dtype : {BI_FLOAT32, BI_BFLOAT16})
+  for (int32_t dtype : bi_test::kDtypes)
     for (int64_t k : {31, 600}) {
       const std::vector<int64_t> ends = {0, 1, 1, 9, 29, 30};
       const auto experts = static_cast<int64_t>(ends.size());
@@ -51,7 +51,7 @@ void test_rows_are_matmuls() {
       const bi_tensor va = a.view(), vb = b.view();
       std::vector<char> packed(bi_matmul_packed_size(experts, k, n, dtype));
       expect_ok(bi_matmul_pack(&vb, packed.data(), packed.size(), 3), "pack");
-      for (int threads : {1, 2, 3, 8}) {
+      for (int threads : bi_test::kThreads) {
         Tensor plain(dtype, {30, n}), from_packed(dtype, {30, n});
         const bi_tensor vplain = plain.view(), vfrom = from_packed.view();
         expect_ok(bi_grouped_matmul(&va, &vb, nullptr, 0, ends.data(), experts, &vplain, threads),
@@ -76,7 +76,7 @@ void test_control_other_expert_differs() {
   const int64_t all_first[] = {4, 4}, all_second[] = {0, 4};
   expect_ok(bi_grouped_matmul(&va, &vb, nullptr, 0, all_first, 2, &vf, 2), "first");
   expect_ok(bi_grouped_matmul(&va, &vb, nullptr, 0, all_second, 2, &vs, 2), "second");
-  expect(chain::differing(first, second) > 0, "control: another expert must differ");
+  expect(bi_test::differing(first, second) > 0, "control: another expert must differ");
 }
 
 void test_errors_name_the_argument() {
@@ -115,4 +115,4 @@ void all() {
 
 }  // namespace
 
-int main() { return chain::finish(all); }
+int main() { return bi_test::finish(all); }

@@ -12,19 +12,41 @@ namespace BI_ISA {
 namespace {
 
 // ---- how one word of A meets one word of B --------------------------------------------------
-// `Packed` is a word of A as the kernel wants it; `step` continues sixteen chains by one word.
+// `Packed` is a word of A as the kernel wants it, and `packed` words of B. A word is worked off in
+// `kParts`: for each, `load` takes it from sixteen columns of B, `broadcast` from a row of A, and
+// `step` continues sixteen chains by it.
 
 struct Float32 {
   using Element = float;
   struct Packed {
     float x;
   };
+  static constexpr int kParts = 1;
   static Packed pack(float first, float) { return {first}; }
-  struct Broadcast {
-    Vec x;
-    explicit Broadcast(const Packed &p) : x(Vec::set1(p.x)) {}
+  static Words packed(Words b) { return b; }
+  static Vec load(const uint32_t *b, int) { return Words::load(b).as_float(); }
+  static Vec broadcast(const Packed &a, int) { return Vec::set1(a.x); }
+  static Vec step(Vec a, Vec b, Vec sum) { return Vec::fma(a, b, sum); }
+};
+
+// Two elements, widened.
+template <typename Half>
+struct Widened {
+  using Element = Half;
+  struct Packed {
+    float part[2];
   };
-  static Vec step(const Broadcast &a, Words b, Vec sum) { return Vec::fma(a.x, b.as_float(), sum); }
+  static constexpr int kParts = 2;
+  static Packed pack(Half first, Half second) { return {{to_float(first), to_float(second)}}; }
+  static Vec broadcast(const Packed &a, int part) { return Vec::set1(a.part[part]); }
+  static Vec step(Vec a, Vec b, Vec sum) { return Vec::fma(a, b, sum); }
+};
+
+struct Float16 : Widened<f16> {
+  static Words packed(Words b) { return b.halves_apart(); }
+  static Vec load(const uint32_t *b, int part) {
+    return Vec::load(reinterpret_cast<const f16 *>(b) + part * 16);
+  }
 };
 
 #if defined(BI_BF16_PAIRS)
@@ -35,30 +57,24 @@ struct Bfloat16 {
   struct Packed {
     uint32_t pair;
   };
+  static constexpr int kParts = 1;
   static Packed pack(bf16 first, bf16 second) {
     return {static_cast<uint32_t>(first.bits) << 16 | second.bits};
   }
-  struct Broadcast {
-    __m512i x;
-    explicit Broadcast(const Packed &p) : x(_mm512_set1_epi32(static_cast<int>(p.pair))) {}
-  };
-  static Vec step(const Broadcast &a, Words b, Vec sum) {
-    return {_mm512_dpbf16_ps(sum.v, (__m512bh)a.x, (__m512bh)b.v)};
+  static Words packed(Words b) { return b; }
+  static Words load(const uint32_t *b, int) { return Words::load(b); }
+  static __m512i broadcast(const Packed &a, int) {
+    return _mm512_set1_epi32(static_cast<int>(a.pair));
+  }
+  static Vec step(__m512i a, Words b, Vec sum) {
+    return {_mm512_dpbf16_ps(sum.v, (__m512bh)a, (__m512bh)b.v)};
   }
 };
 #else
-struct Bfloat16 {
-  using Element = bf16;
-  struct Packed {
-    float first, second;
-  };
-  static Packed pack(bf16 first, bf16 second) { return {to_float(first), to_float(second)}; }
-  struct Broadcast {
-    Vec first, second;
-    explicit Broadcast(const Packed &p) : first(Vec::set1(p.first)), second(Vec::set1(p.second)) {}
-  };
-  static Vec step(const Broadcast &a, Words b, Vec sum) {
-    return Vec::fma(a.second, b.second(), Vec::fma(a.first, b.first(), sum));
+struct Bfloat16 : Widened<bf16> {
+  static Words packed(Words b) { return b; }
+  static Vec load(const uint32_t *b, int part) {
+    return part == 0 ? Words::load(b).first() : Words::load(b).second();
   }
 };
 #endif
@@ -99,25 +115,27 @@ inline uint32_t word_at(const float *p, int64_t, int64_t) {
   std::memcpy(&u, p, sizeof(u));
   return u;
 }
-inline uint32_t word_at(const bf16 *p, int64_t stride, int64_t left) {
+template <typename Half>
+uint32_t word_at(const Half *p, int64_t stride, int64_t left) {
   return static_cast<uint32_t>(p[0].bits) << 16 | (left > 1 ? p[stride].bits : 0u);
 }
 inline Words words_across(const float *p, int64_t, int64_t, int columns) {
   return Words::load_run(p, columns);
 }
-inline Words words_across(const bf16 *p, int64_t stride, int64_t left, int columns) {
-  return Words::interleave(p, left > 1 ? p + stride : nullptr, columns);
+template <typename Half>
+Words words_across(const Half *p, int64_t stride, int64_t left, int columns) {
+  return Words::interleave(p, left > 1 ? p + stride : static_cast<const Half *>(nullptr), columns);
 }
 
 // The last, incomplete squares of sixteen columns by sixteen words, zeros where nothing is present.
-template <typename Element>
-void pack_corner(const Element *corner, int64_t stride, int64_t columns, int64_t run, uint32_t *to,
-                 int64_t width, int64_t rows) {
+template <typename Form>
+void pack_corner(const typename Form::Element *corner, int64_t stride, int64_t columns, int64_t run,
+                 uint32_t *to, int64_t width, int64_t rows) {
   Words x[16];
   for (int64_t i = 0; i < 16; ++i)
     x[i] = i < columns ? Words::load_run(corner + i * stride, run) : Words::zero();
   transpose(x);
-  for (int64_t i = 0; i < 16 && i < rows; ++i) x[i].store(to + i * width);
+  for (int64_t i = 0; i < 16 && i < rows; ++i) Form::packed(x[i]).store(to + i * width);
 }
 
 // Rows of a plain weight lie far apart, often by a power of two, and are read in short runs: the
@@ -153,9 +171,9 @@ void pack_block(const Matrix &b, int64_t k, int64_t n, int64_t n0, int64_t w0, i
           for (int i = 0; i < 16; ++i)
             x[i] = Words::load_run(corner + i * b.col_stride, 16 * kStep);
           transpose(x);
-          for (int i = 0; i < 16; ++i) x[i].store(square + i * width);
+          for (int i = 0; i < 16; ++i) Form::packed(x[i]).store(square + i * width);
         } else {
-          pack_corner(corner, b.col_stride, present, run, square, width, count - w);
+          pack_corner<Form>(corner, b.col_stride, present, run, square, width, count - w);
         }
       }
     }
@@ -165,16 +183,19 @@ void pack_block(const Matrix &b, int64_t k, int64_t n, int64_t n0, int64_t w0, i
         for (int64_t i = 0; i < kStep; ++i)
           __builtin_prefetch(from + ((w + kAheadWords) * kStep + i) * b.row_stride + j, 0, kIntoL2);
         const int present = static_cast<int>(columns - j < 16 ? columns - j : 16);
-        words_across(from + w * kStep * b.row_stride + j, b.row_stride, left - w * kStep, present)
-            .store(to + w * width + j);
+        const Words x = words_across(from + w * kStep * b.row_stride + j, b.row_stride,
+                                     left - w * kStep, present);
+        Form::packed(x).store(to + w * width + j);
       }
   } else {
     for (int64_t w = 0; w < count; ++w)
-      for (int64_t j = 0; j < width; ++j)
-        to[w * width + j] = j < columns
-                                ? word_at(from + w * kStep * b.row_stride + j * b.col_stride,
-                                          b.row_stride, left - w * kStep)
-                                : 0u;
+      for (int64_t j = 0; j < width; j += 16) {
+        uint32_t x[16] = {};
+        for (int64_t i = j; i < j + 16 && i < columns; ++i)
+          x[i - j] = word_at(from + w * kStep * b.row_stride + i * b.col_stride, b.row_stride,
+                             left - w * kStep);
+        Form::packed(Words::load(x)).store(to + w * width + j);
+      }
   }
 }
 
@@ -224,17 +245,20 @@ void micro(int64_t count, const typename Form::Packed *a, const uint32_t *b, int
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) c[r][v] = first ? Vec::zero() : Vec::load(sums + (r * V + v) * 16);
   for (int64_t w = 0; w < count; ++w) {
-    Words x[V];
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) x[v] = Words::load(b + v * 16);
     __builtin_prefetch(ahead, 0, kIntoL2);
     __builtin_prefetch(ahead + 64, 0, kIntoL2);
     ahead += ahead_step;
+#pragma GCC unroll 2
+    for (int part = 0; part < Form::kParts; ++part) {
+      decltype(Form::load(b, 0)) x[V];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const typename Form::Broadcast y(a[r]);
+      for (int v = 0; v < V; ++v) x[v] = Form::load(b + v * 16, part);
 #pragma GCC unroll 8
-      for (int v = 0; v < V; ++v) c[r][v] = Form::step(y, x[v], c[r][v]);
+      for (int r = 0; r < R; ++r) {
+        const auto y = Form::broadcast(a[r], part);
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) c[r][v] = Form::step(y, x[v], c[r][v]);
+      }
     }
     a += R;
     b += width;
@@ -349,27 +373,31 @@ void multiply(const Tile &t, float *sums, uint32_t *block) {
 
 // ---- the table ------------------------------------------------------------------------------
 
+// Calls f with the form of a type.
+template <typename F>
+void with_form(int32_t dtype, F &&f) {
+  if (dtype == BI_BFLOAT16)
+    f(Bfloat16{});
+  else if (dtype == BI_FLOAT16)
+    f(Float16{});
+  else
+    f(Float32{});
+}
+
 size_t a_bytes_of(int32_t dtype) {
-  return dtype == BI_BFLOAT16 ? sizeof(Bfloat16::Packed) : sizeof(Float32::Packed);
+  size_t bytes = 0;
+  with_form(dtype, [&](auto form) { bytes = sizeof(typename decltype(form)::Packed); });
+  return bytes;
 }
 void pack_a_of(int32_t dtype, const Matrix &a, int64_t rows, int64_t k, int64_t block,
                void *packed) {
-  if (dtype == BI_BFLOAT16)
-    pack_a<Bfloat16>(a, rows, k, block, packed);
-  else
-    pack_a<Float32>(a, rows, k, block, packed);
+  with_form(dtype, [&](auto form) { pack_a<decltype(form)>(a, rows, k, block, packed); });
 }
 void pack_b_of(int32_t dtype, const Matrix &b, int64_t k, int64_t n, int64_t n0, uint32_t *packed) {
-  if (dtype == BI_BFLOAT16)
-    pack_panel<Bfloat16>(b, k, n, n0, packed);
-  else
-    pack_panel<Float32>(b, k, n, n0, packed);
+  with_form(dtype, [&](auto form) { pack_panel<decltype(form)>(b, k, n, n0, packed); });
 }
 void multiply_of(const Tile &tile, float *sums, uint32_t *block) {
-  if (tile.dtype == BI_BFLOAT16)
-    multiply<Bfloat16>(tile, sums, block);
-  else
-    multiply<Float32>(tile, sums, block);
+  with_form(tile.dtype, [&](auto form) { multiply<decltype(form)>(tile, sums, block); });
 }
 
 #if defined(BI_AMX)

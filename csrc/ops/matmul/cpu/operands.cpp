@@ -3,15 +3,15 @@
 
 #include <string>
 
-#include "dtype.h"
+#include "float_types.h"
 #include "runtime.h"
 
 namespace bi {
 
 void check_matmul_dtype(const char *name, int32_t dtype) {
-  if (dtype != BI_FLOAT32 && dtype != BI_BFLOAT16)
+  if (dtype != BI_FLOAT32 && dtype != BI_BFLOAT16 && dtype != BI_FLOAT16)
     fail(BI_UNSUPPORTED_DTYPE,
-         std::string(name) + ": expected float32 or bfloat16, found " + dtype_name(dtype));
+         std::string(name) + ": expected float32, bfloat16 or float16, found " + dtype_name(dtype));
 }
 
 void check_matrix(const char *name, const bi_tensor *t, int32_t min_ndim, int32_t max_ndim) {
@@ -91,12 +91,8 @@ std::vector<float> bias_as_float(const bi_tensor *bias, int32_t dtype, int64_t n
   check_same_dtype("bias", *bias, "a", dtype);
   check_extent("bias", *bias, 0, n, "the columns of b");
   values.resize(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t at = i * bias->stride[0];
-    values[static_cast<size_t>(i)] = dtype == BI_BFLOAT16
-                                         ? to_float(static_cast<const bf16 *>(bias->data)[at])
-                                         : static_cast<const float *>(bias->data)[at];
-  }
+  for (int64_t i = 0; i < n; ++i)
+    values[static_cast<size_t>(i)] = float_at(bias->data, dtype, i * bias->stride[0]);
   return values;
 }
 

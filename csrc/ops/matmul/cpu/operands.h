@@ -14,9 +14,9 @@
 
 namespace bi {
 
-// float32 or bfloat16.
+// float32, bfloat16 or float16.
 void check_matmul_dtype(const char *name, int32_t dtype);
-inline int64_t element_bytes(int32_t dtype) { return dtype == BI_BFLOAT16 ? 2 : 4; }
+inline int64_t element_bytes(int32_t dtype) { return dtype == BI_FLOAT32 ? 4 : 2; }
 
 // A tensor of min_ndim to max_ndim extents of a type of ours, each element at an offset that fits
 // in 64 bits.

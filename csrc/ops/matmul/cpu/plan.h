@@ -14,7 +14,7 @@ namespace bi {
 
 // What the products of one call share.
 struct Shape {
-  int32_t dtype;  // BI_FLOAT32 or BI_BFLOAT16
+  int32_t dtype;  // that check_matmul_dtype has passed
   int64_t k, n;
   int64_t out_stride;  // of rows, in elements
   const float *bias;   // [N] or null

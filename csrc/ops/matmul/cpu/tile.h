@@ -3,10 +3,10 @@
 // What the plan of a multiplication (plan.cpp, compiled once) and its kernels (matmul_kernel.cpp,
 // compiled for each instruction set) agree on: how operands are packed and what one tile is.
 //
-// The reduced dimension is counted in *words* of 32 bits: one fp32, or a pair of bf16 (words.h). An
-// odd K of bf16 is completed by one zero on both sides. In the whole library an output element is
-// one chain over its words in ascending order; blocks of words only say when the partial sums, in
-// fp32, rest in memory.
+// The reduced dimension is counted in *words* of 32 bits: one fp32, or a pair of 16-bit elements
+// (words.h). An odd K is completed by one zero on both sides then. In the whole library an output
+// element is one chain over its words in ascending order; blocks of words only say when the partial
+// sums, in fp32, rest in memory.
 #ifndef BI_MATMUL_TILE_H
 #define BI_MATMUL_TILE_H
 
@@ -18,16 +18,17 @@
 
 namespace bi {
 
-// A panel of B: this many columns, word by word. Four vectors: with kRows rows that makes 24
-// accumulators, enough to hide the latency of a fused multiply-add, and leaves registers for four
-// words of B and two of A.
+// A panel of B: this many columns, word by word; of fp16, sixteen columns' earlier elements lie
+// before their later ones, as the conversion to fp32 wants them. Four vectors: with kRows rows that
+// makes 24 accumulators, enough to hide the latency of a fused multiply-add, and leaves registers
+// for four words of B and two of A.
 constexpr int kPanel = 64;
 constexpr int kRows = 6;  // of a row block, where lanes multiply
 // A block: this many words of the reduced dimension. One panel's block is 64 KiB and stays in L2
 // while all rows pass over it.
 constexpr int64_t kBlock = 256;
 
-inline int64_t words_of(int32_t dtype, int64_t k) { return dtype == BI_BFLOAT16 ? (k + 1) / 2 : k; }
+inline int64_t words_of(int32_t dtype, int64_t k) { return dtype == BI_FLOAT32 ? k : (k + 1) / 2; }
 // Columns of the panel that begins at column n0, as stored: whole vectors, zeros beyond N.
 inline int64_t panel_width(int64_t n, int64_t n0) {
   return n - n0 >= kPanel ? kPanel : (n - n0 + 15) / 16 * 16;

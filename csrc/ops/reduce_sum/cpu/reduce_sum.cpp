@@ -94,8 +94,8 @@ void reduce_entry(const bi_tensor *x, const int32_t *dims, int32_t ndims, const 
   SumArgs args = {};
   args.x = x->data;
   args.out = out->data;
-  args.x_bf16 = x->dtype == BI_BFLOAT16;
-  args.out_bf16 = out->dtype == BI_BFLOAT16;
+  args.x_dtype = x->dtype;
+  args.out_dtype = out->dtype;
   args.columns = 1;
 
   int unit_stride = -1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reduce_sum_kernel.h"
 
+#include "float_types.h"
 #include "reduce.h"
 
 namespace bi {
@@ -10,10 +11,9 @@ namespace {
 void write(const SumArgs &args, int64_t outer, int64_t column, float sum) {
   const int64_t at = nest_offset(args.outer, 1, outer) + column * args.column_out_stride;
   const float value = sum / args.divisor;
-  if (args.out_bf16)
-    store_float(static_cast<bf16 *>(args.out) + at, value);
-  else
-    store_float(static_cast<float *>(args.out) + at, value);
+  with_float_type(args.out_dtype, [&](auto type) {
+    store_float(static_cast<decltype(type) *>(args.out) + at, value);
+  });
 }
 
 // Copies terms [begin, begin + n) of a row to `terms`, as fp32.
@@ -120,11 +120,11 @@ void columns(const SumArgs &args, int64_t begin, int64_t end) {
 }  // namespace
 
 void sum_rows(const SumArgs &args, int64_t begin, int64_t end) {
-  args.x_bf16 ? rows<bf16>(args, begin, end) : rows<float>(args, begin, end);
+  with_float_type(args.x_dtype, [&](auto type) { rows<decltype(type)>(args, begin, end); });
 }
 
 void sum_columns(const SumArgs &args, int64_t begin, int64_t end) {
-  args.x_bf16 ? columns<bf16>(args, begin, end) : columns<float>(args, begin, end);
+  with_float_type(args.x_dtype, [&](auto type) { columns<decltype(type)>(args, begin, end); });
 }
 
 void sum_finish(const SumArgs &args, int64_t begin, int64_t end) {

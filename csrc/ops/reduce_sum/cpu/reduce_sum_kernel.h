@@ -18,10 +18,9 @@ constexpr int64_t kSumColumns = 32;
 struct SumArgs {
   const void *x;
   void *out;
-  bool x_bf16;
-  bool out_bf16;
-  Nest<1> reduced;  // the reduced extents: stride in x
-  Nest<2> outer;    // the others, without the columns: strides in x and in out
+  int32_t x_dtype, out_dtype;  // of floating-point types
+  Nest<1> reduced;             // the reduced extents: stride in x
+  Nest<2> outer;               // the others, without the columns: strides in x and in out
   // An extent that is not reduced and has a unit stride in x; 1 where none was chosen.
   int64_t columns;
   int64_t column_out_stride;

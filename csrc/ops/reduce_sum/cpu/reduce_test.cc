@@ -161,19 +161,55 @@ void test_special_values() {
     expect(bits(zero.get(i)) == 0 && std::isnan(nan.get(i)), "no terms: sum 0, mean NaN");
   Tensor empty(BI_FLOAT32, {0, 3});
   reduce(empty, {1}, 2);
-  Tensor big = values.tensor(BI_BFLOAT16, {3, 700});
-  Tensor wide = reduce(big, {1}, 1);
-  Tensor narrow = reduce(big, {1}, 1, false, BI_BFLOAT16);
-  for (int64_t i = 0; i < 3; ++i)
-    expect(narrow.get(i) == round_bf16(wide.get(i)), "bfloat16 is rounded once, at the end");
+  for (int32_t dtype : kDtypes) {
+    Tensor big = values.tensor(dtype, {3, 700});
+    Tensor wide = reduce(big, {1}, 1);
+    Tensor narrow = reduce(big, {1}, 1, false, dtype);
+    for (int64_t i = 0; i < 3; ++i)
+      expect(narrow.get(i) == rounded(wide.get(i), dtype), "rounded once, at the end");
+  }
+}
+
+// Modulo 2^64, whatever the strides are.
+template <typename T>
+void test_integers(int32_t dtype) {
+  std::mt19937_64 engine(5);
+  std::vector<T> terms(3 * 40 * 50);
+  for (T &term : terms) term = static_cast<T>(engine());
+  const int64_t shape[] = {3, 40, 50}, strides[][3] = {{2000, 50, 1}, {1, 150, 3}};
+  const int64_t out_shape[] = {3, 1, 1}, out_stride[] = {2, 1, 1};
+  const int32_t dims[] = {2, 1};
+  for (const auto &stride : strides)
+    for (int threads : kThreads) {
+      std::vector<int64_t> sums(6, 77);
+      const bi_tensor x = {terms.data(), shape, stride, 3, dtype};
+      const bi_tensor out = {sums.data(), out_shape, out_stride, 3, BI_INT64};
+      expect_ok(bi_reduce_sum(&x, dims, 2, &out, threads), "a sum of integers");
+      for (int64_t i = 0; i < 3; ++i) {
+        uint64_t expected = 0;
+        for (int64_t j = 0; j < 40; ++j)
+          for (int64_t k = 0; k < 50; ++k) {
+            const int64_t term =
+                terms[static_cast<size_t>(i * stride[0] + j * stride[1] + k * stride[2])];
+            expected += static_cast<uint64_t>(term);
+          }
+        expect(static_cast<uint64_t>(sums[static_cast<size_t>(2 * i)]) == expected &&
+                   sums[static_cast<size_t>(2 * i + 1)] == 77,
+               "the sum of integers modulo 2^64");
+      }
+      expect_error(bi_reduce_mean(&x, dims, 2, &out, 1), BI_UNSUPPORTED_DTYPE, "x:");
+    }
 }
 
 void test_errors() {
-  Tensor x(BI_FLOAT32, {2, 3}), out(BI_FLOAT32, {2, 1}), half(BI_FLOAT16, {2, 3});
-  bi_tensor vx = x.view(), vo = out.view(), vh = half.view();
+  Tensor x(BI_FLOAT32, {2, 3}), out(BI_FLOAT32, {2, 1});
+  bi_tensor vx = x.view(), vo = out.view(), vh = vx;
+  vh.dtype = 99;
   const int32_t one[] = {1}, twice[] = {1, -1}, far[] = {2};
   expect_error(bi_reduce_sum(nullptr, one, 1, &vo, 1), BI_INVALID_ARGUMENT, "x:");
   expect_error(bi_reduce_sum(&vh, one, 1, &vo, 1), BI_UNSUPPORTED_DTYPE, "x:");
+  vh.dtype = BI_INT64;
+  expect_error(bi_reduce_sum(&vh, one, 1, &vo, 1), BI_UNSUPPORTED_DTYPE, "out:");
   expect_error(bi_reduce_sum(&vx, far, 1, &vo, 1), BI_INVALID_ARGUMENT, "dims:");
   expect_error(bi_reduce_sum(&vx, twice, 2, &vo, 1), BI_INVALID_ARGUMENT, "dims:");
   expect_error(bi_reduce_sum(&vx, nullptr, 1, &vo, 1), BI_INVALID_ARGUMENT, "dims:");
@@ -188,6 +224,8 @@ void tests() {
   test_layouts_neighbours_threads();
   test_dimension_sets();
   test_special_values();
+  test_integers<int32_t>(BI_INT32);
+  test_integers<int64_t>(BI_INT64);
   test_errors();
 }
 

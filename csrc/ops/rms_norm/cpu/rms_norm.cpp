@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "dtype.h"
+#include "float_types.h"
 #include "rms_norm_kernel.h"
 #include "tensor_check.h"
 
@@ -15,11 +15,8 @@ constexpr int64_t kTaskElements = 1 << 14;
 
 std::vector<float> float_weight(const bi_tensor &weight) {
   std::vector<float> values(static_cast<size_t>(weight.shape[0]));
-  for (size_t i = 0; i < values.size(); ++i) {
-    const int64_t at = static_cast<int64_t>(i) * weight.stride[0];
-    values[i] = weight.dtype == BI_BFLOAT16 ? to_float(static_cast<const bf16 *>(weight.data)[at])
-                                            : static_cast<const float *>(weight.data)[at];
-  }
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = float_at(weight.data, weight.dtype, static_cast<int64_t>(i) * weight.stride[0]);
   return values;
 }
 
@@ -71,7 +68,7 @@ void rms_norm(const bi_tensor *x, const bi_tensor *residual, const bi_tensor *we
   args.residual = residual != nullptr ? residual->data : nullptr;
   args.residual_out = residual != nullptr ? residual_out->data : nullptr;
   args.rstd = rstd != nullptr ? static_cast<float *>(rstd->data) : nullptr;
-  args.bf16_rows = x->dtype == BI_BFLOAT16;
+  args.dtype = x->dtype;
   args.eps = static_cast<float>(eps);
   args.length = length;
   for (int d = 0; d < x->ndim; ++d) {
@@ -94,7 +91,7 @@ void rms_norm(const bi_tensor *x, const bi_tensor *residual, const bi_tensor *we
   if (weight != nullptr) {
     weight_values = float_weight(*weight);
     args.weight = weight_values.data();
-    args.bf16_weight = weight->dtype == BI_BFLOAT16;
+    args.weight_dtype = weight->dtype;
   }
   // One piece of scratch per task, so tasks are few: up to four per thread, to even out the load.
   const int64_t grain = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, length));

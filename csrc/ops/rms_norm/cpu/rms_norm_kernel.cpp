@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rms_norm_kernel.h"
 
+#include "float_types.h"
 #include "reduce.h"
 
 namespace bi {
@@ -9,8 +10,9 @@ namespace {
 
 using Operand = RmsNormArgs::Operand;
 
-Vec rounded(Vec x, const float *) { return x; }
-Vec rounded(Vec x, const bf16 *) { return Vec::round_bf16(x); }
+Vec rounded(Vec x, float) { return x; }
+Vec rounded(Vec x, bf16) { return Vec::round_bf16(x); }
+Vec rounded(Vec x, f16) { return Vec::round_f16(x); }
 
 // Up to 16 elements of a row with any stride.
 template <typename T>
@@ -59,7 +61,8 @@ float sum_of_squares(const float *x, int64_t n) {
   return total.value().first();
 }
 
-template <typename T>
+// `T`: of the rows; `W`: of the weight, to which what it scales is rounded.
+template <typename T, typename W>
 void rows(const RmsNormArgs &args, int64_t begin, int64_t end, float *s) {
   const int64_t n = args.length;
   const int64_t *const inner = args.inner;
@@ -74,7 +77,7 @@ void rows(const RmsNormArgs &args, int64_t begin, int64_t end, float *s) {
       each_vector(n, [&](int64_t i, int count) {
         const Vec v = rounded(load(x, i, inner[Operand::kX], count) +
                                   load(residual, i, inner[Operand::kResidual], count),
-                              x);
+                              T{});
         v.store_n(s + i, count);
         store(v, sum, i, inner[Operand::kResidualOut], count);
       });
@@ -91,8 +94,7 @@ void rows(const RmsNormArgs &args, int64_t begin, int64_t end, float *s) {
     each_vector(n, [&](int64_t i, int count) {
       Vec y = Vec::load_n(s + i, count) * rstd;
       if (args.weight != nullptr) {
-        if (args.bf16_weight) y = Vec::round_bf16(y);
-        y = y * Vec::load_n(args.weight + i, count);
+        y = rounded(y, W{}) * Vec::load_n(args.weight + i, count);
       }
       store(y, out, i, inner[Operand::kOut], count);
     });
@@ -102,7 +104,13 @@ void rows(const RmsNormArgs &args, int64_t begin, int64_t end, float *s) {
 }  // namespace
 
 void rms_norm_rows(const RmsNormArgs &args, int64_t begin, int64_t end, float *scratch) {
-  args.bf16_rows ? rows<bf16>(args, begin, end, scratch) : rows<float>(args, begin, end, scratch);
+  with_float_type(args.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (args.weight_dtype == BI_FLOAT32)
+      rows<T, float>(args, begin, end, scratch);
+    else
+      rows<T, T>(args, begin, end, scratch);
+  });
 }
 
 }  // namespace BI_ISA

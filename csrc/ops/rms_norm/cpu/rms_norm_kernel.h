@@ -18,8 +18,8 @@ struct RmsNormArgs {
   void *out;
   void *residual_out;  // NULL where residual is
   float *rstd;         // or NULL
-  bool bf16_rows;      // x, residual, out, residual_out: bfloat16, else float32
-  bool bf16_weight;
+  int32_t dtype;       // of x, residual, out, residual_out
+  int32_t weight_dtype;
   float eps;
   int64_t length;
   Nest<kOperands> outer;

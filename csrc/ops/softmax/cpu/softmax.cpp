@@ -84,8 +84,8 @@ void softmax_entry(const bi_tensor *x, int32_t dim, const bi_tensor *out, int th
   SoftmaxArgs args = {};
   args.x = x->data;
   args.out = out->data;
-  args.x_bf16 = x->dtype == BI_BFLOAT16;
-  args.out_bf16 = out->dtype == BI_BFLOAT16;
+  args.x_dtype = x->dtype;
+  args.out_dtype = out->dtype;
   args.log = log;
   args.length = x->ndim > 0 ? x->shape[axis] : 1;
   args.columns = 1;

@@ -2,6 +2,7 @@
 #include "softmax_kernel.h"
 
 #include "exp_log.h"
+#include "float_types.h"
 #include "reduce.h"
 
 namespace bi {
@@ -70,14 +71,14 @@ void row(const T *x, O *out, int64_t n) {
 // Calls f(x, out) with pointers of the tensors' types.
 template <typename F>
 void with_types(const SoftmaxArgs &args, F &&f) {
-  const auto *const x32 = static_cast<const float *>(args.x);
-  const auto *const x16 = static_cast<const bf16 *>(args.x);
-  auto *const out32 = static_cast<float *>(args.out);
-  auto *const out16 = static_cast<bf16 *>(args.out);
-  if (args.x_bf16)
-    args.out_bf16 ? f(x16, out16) : f(x16, out32);
-  else
-    f(x32, out32);
+  with_float_type(args.x_dtype, [&](auto type) {
+    using T = decltype(type);
+    const auto *const x = static_cast<const T *>(args.x);
+    if (args.out_dtype == BI_FLOAT32)
+      f(x, static_cast<float *>(args.out));
+    else
+      f(x, static_cast<T *>(args.out));
+  });
 }
 
 template <bool kLog, typename T, typename O>

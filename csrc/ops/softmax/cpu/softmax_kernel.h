@@ -17,8 +17,8 @@ constexpr int64_t kSoftmaxColumns = 32;
 struct SoftmaxArgs {
   const void *x;
   void *out;
-  bool x_bf16;
-  bool out_bf16;
+  int32_t x_dtype;
+  int32_t out_dtype;  // x's or float32
   bool log;
   int64_t length;      // of a row
   int64_t x_stride;    // along a row
