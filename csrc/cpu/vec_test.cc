@@ -2,6 +2,8 @@
 //
 // The conversions of dtype.h against the definition of their formats, and each operation of vec.h
 // against its lane-by-lane statement, for the instruction set that was chosen.
+#include <memory>
+
 #include "testing.h"
 #include "vec_operations.h"
 
@@ -188,14 +190,14 @@ template <typename T, typename Load, typename Store>
 void expect_partial(Load load_n, Store store_n) {
   for (int n = 0; n <= kLanes; ++n) {
     Values random(5);
-    std::vector<T> memory(static_cast<size_t>(n));
-    for (T &element : memory) element = bi::from_float<T>(random.next());
+    const std::unique_ptr<T[]> memory(new T[static_cast<size_t>(n)]);  // for n = 0 no null pointer
+    for (int i = 0; i < n; ++i) memory[static_cast<size_t>(i)] = bi::from_float<T>(random.next());
     Lanes x;
-    load_n(memory.data(), n, 3.0f, x.lane);
+    load_n(memory.get(), n, 3.0f, x.lane);
     for (int i = 0; i < kLanes; ++i)
       expect(x.lane[i] == (i < n ? bi::to_float(memory[static_cast<size_t>(i)]) : 3.0f), "load_n");
     const Lanes y = any_lanes(random);
-    store_n(y.lane, memory.data(), n);
+    store_n(y.lane, memory.get(), n);
     T behind[kLanes + 1];
     for (T &element : behind) element = bi::from_float<T>(7.0f);
     store_n(y.lane, behind, n);
