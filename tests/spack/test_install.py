@@ -61,7 +61,8 @@ def test_the_stages_are_installed_in_their_prefixes(cpu_site: Site) -> None:
 
 def test_the_view_has_the_stages(cpu_site: Site) -> None:
     view = cpu_site.environment("cpu") / "view"
-    assert (view / "share/ascend/opp/vendors/batch_invariant/version.info").is_file()
+    vendor = view / "share/ascend/opp/vendors/batch_invariant"
+    assert (vendor / "op_api/lib/libcust_opapi.so").is_file()
     packages = next(view.glob("lib/python3.*/site-packages"))
     for name in ("batch_invariant_ops", "vllm_ascend"):
         assert (packages / name / "__init__.py").is_file()
@@ -110,7 +111,8 @@ def test_reinstall_from_the_build_cache_rebuilds_nothing(cpu_site: Site, tmp_pat
     )
     cpu_site.spack("uninstall", "--yes-to-all", "--dependents", *stages)
     cpu_site.spack("mirror", "add", "--unsigned", "cache", cache.as_uri())
-    install = ("install", "--use-buildcache", "package:only,dependencies:auto")
+    # Else Spack would build what it cannot take from the cache.
+    install = ("install", "--use-buildcache", "only")
     archives = {path: path.read_bytes() for path in (cache / "blobs").rglob("*") if path.is_file()}
     try:
         for path, content in archives.items():
