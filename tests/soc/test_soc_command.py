@@ -47,6 +47,22 @@ def test_a_file_or_standard_input_or_this_machines_npu_smi_is_read(tmp_path: Pat
         assert run("identify", stdin=stdin, PATH=path) == (0, "ascend950\n", "")
 
 
+def test_a_closed_standard_input_is_no_input() -> None:
+    command = f'"{sys.executable}" -m vllm_ascend.soc identify "$@" <&-'
+    done = {}
+    for arguments in ((), ("-",)):
+        done[arguments] = subprocess.run(
+            ["/bin/sh", "-c", command, "sh", *arguments],
+            env={"PATH": "/nowhere", "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        assert done[arguments].stderr.count("\n") <= 1, done[arguments].stderr
+    assert done[("-",)].returncode == 1 and "Bad file descriptor" in done[("-",)].stderr
+    # Without "-" this machine's own npu-smi is asked, if there is one.
+    assert "Bad file descriptor" not in done[()].stderr
+
+
 def test_identify_as_json_lists_the_chips() -> None:
     status, output, _ = run(
         "identify", "--json", SAMPLES / "npu-smi/a2-910b1-8x-24.1.0.excerpt.txt"

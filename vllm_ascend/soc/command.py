@@ -70,7 +70,9 @@ def _given(file: str | None) -> str | None:
             return None
         if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
             return None
-    text = sys.stdin.buffer.read(LARGEST).decode("utf-8", "replace")
+    # Not sys.stdin, which is None where a parent has closed it.
+    with open(0, "rb", closefd=False) as standard_input:
+        text = standard_input.read(LARGEST).decode("utf-8", "replace")
     return text if text or file == "-" else None
 
 
