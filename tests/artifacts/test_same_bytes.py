@@ -31,12 +31,6 @@ def test_two_builds_are_the_same_to_the_byte(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in STAGES if name != "vllm"])
+@pytest.mark.parametrize("name", STAGES)
 def test_two_builds_of_a_recipe_are_the_same_to_the_byte(both: Both, name: str) -> None:
     same_bytes([conda_package(where, name) for where in both])
-
-
-@pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="pip's script bin/vllm names the prefix it was built in")
-def test_two_builds_of_vllm_are_the_same_to_the_byte(both: Both) -> None:
-    same_bytes([conda_package(where, "vllm") for where in both])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from provision.conda_package import Entry
-from provision.wheel import Wheel, layout_of, relocated
+from provision.wheel import Wheel, layout_of
 
 # The fixture make_wheel of conftest.py.
 WheelMaker = Callable[..., Path]
@@ -78,8 +78,3 @@ def test_console_scripts_run_from_any_prefix(
     )
     assert (done.stdout, done.returncode) == (b"gone\n", 0), done.stderr
     assert wheel.console_scripts == {"go": "tool:C.go", "other": "tool:C.go"}
-
-
-def test_a_script_that_is_not_pythons_is_left_alone() -> None:
-    assert relocated(b"#!/bin/sh\necho\n") == b"#!/bin/sh\necho\n"
-    assert relocated(b"#!pythonw\nx\n").endswith(b"' '''\nx\n")

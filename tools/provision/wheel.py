@@ -6,32 +6,23 @@ from __future__ import annotations
 import configparser
 import email.message
 import email.parser
-import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from provision import launcher
 from provision.conda_package import Entry
 from provision.lockfile import normalise
 
-# A console script that runs the interpreter beside it, wherever the prefix lies and whatever
-# letters its path has: a "#!" line can't hold a space, and sh reads the second line as a string.
-_SCRIPT = """#!/bin/sh
-'''exec' "$(dirname -- "$(readlink -f -- "$0")")/python" "$0" "$@"
-' '''
-# Runs {module}:{attribute}, a console script of {name}.
+_SCRIPT = """# Runs {module}:{attribute}, a console script of {name}.
 import sys
 
 from {module} import {root}
 
 if __name__ == "__main__":
     sys.exit({attribute}())
-"""
-_RELOCATED = b"""#!/bin/sh
-'''exec' "$(dirname -- "$(readlink -f -- "$0")")/python" "$0" "$@"
-' '''
 """
 
 
@@ -124,7 +115,9 @@ class Wheel:
                 if parts[0] == data_folder:
                     scheme, rest = parts[1], "/".join(parts[2:])
                     if scheme == "scripts":
-                        yield Entry(f"{layout.scripts}/{rest}", relocated(data), executable=True)
+                        yield Entry(
+                            f"{layout.scripts}/{rest}", launcher.relocated(data), executable=True
+                        )
                         continue
                     folder = {
                         "purelib": layout.site_packages,
@@ -141,10 +134,6 @@ class Wheel:
             text = _SCRIPT.format(
                 module=module, attribute=attribute, root=attribute.split(".")[0], name=self.name
             )
-            yield Entry(f"{layout.scripts}/{name}", text.encode(), executable=True)
-
-
-def relocated(script: bytes) -> bytes:
-    """A wheel's script with its ``#!python`` line replaced; anything else as it is."""
-    match = re.match(rb"#!python[w]?[^\n]*\n", script)
-    return _RELOCATED + script[match.end() :] if match else script
+            yield Entry(
+                f"{layout.scripts}/{name}", (launcher.HEAD + text).encode(), executable=True
+            )

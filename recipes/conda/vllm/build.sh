@@ -16,3 +16,5 @@ else
   "${pip[@]}" wheel --no-deps --no-index --no-build-isolation --wheel-dir dist .
   "${pip[@]}" install --no-deps --no-index --no-compile --find-links dist vllm
 fi
+# pip's script names the prefix of the build.
+"$PYTHON" launcher.py "$SP_DIR" "$PREFIX/bin/vllm"
