@@ -36,10 +36,33 @@ inline const char *dtype_name(int32_t dtype) {
   }
 }
 
+// Of a tensor that check_tensor has seen.
 inline int64_t element_count(const bi_tensor &t) {
   int64_t count = 1;
-  for (int d = 0; d < t.ndim; ++d) count *= t.shape[d];
+  for (int d = 0; d < t.ndim; ++d) {
+    if (t.shape[d] == 0) return 0;
+    count *= t.shape[d];
+  }
   return count;
+}
+
+// Each element can be counted, and lies at an offset in bytes that fits in 64 bits, whatever its
+// type: what entries and kernels compute of extents and strides does not overflow.
+inline bool within_64_bits(const bi_tensor &t) {
+  constexpr int64_t kWidest = 8;
+  int64_t count = kWidest, low = 0, high = 0;
+  bool overflow = false;
+  for (int d = 0; d < t.ndim; ++d) {
+    if (t.shape[d] == 0) return true;
+    if (t.shape[d] == 1) continue;
+    int64_t reach;
+    overflow |= __builtin_mul_overflow(count, t.shape[d], &count);
+    overflow |= __builtin_mul_overflow(t.shape[d] - 1, t.stride[d], &reach);
+    overflow |= __builtin_mul_overflow(reach, kWidest, &reach);
+    int64_t &end = reach < 0 ? low : high;
+    overflow |= __builtin_add_overflow(end, reach, &end);
+  }
+  return !overflow;
 }
 
 // Extents and pointer are usable: not null, not negative, data present unless there are no
@@ -54,6 +77,9 @@ inline void check_tensor(const bi_tensor *t, const std::string &name) {
   for (int d = 0; d < t->ndim; ++d)
     if (t->shape[d] < 0)
       fail(BI_INVALID_ARGUMENT, name + ": negative extent in shape " + shape_text(*t));
+  if (!within_64_bits(*t))
+    fail(BI_INVALID_ARGUMENT,
+         name + ": shape " + shape_text(*t) + " and its strides reach beyond 64-bit addresses");
   if (t->data == nullptr && element_count(*t) > 0)
     fail(BI_INVALID_ARGUMENT, name + ": data is NULL for shape " + shape_text(*t));
 }

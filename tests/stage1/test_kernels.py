@@ -5,7 +5,6 @@ bits where they promise them, also under the address and undefined-behaviour san
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -15,43 +14,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-CSRC = ROOT / "csrc"
-# The instruction sets of x86-64, and what /proc/cpuinfo calls the features that each needs. Every
-# C++ test runs once for each of them.
-X86_64 = {
-    "portable": set[str](),
-    "avx2": {"avx2", "fma", "f16c"},
-    "avx512": {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
-}
-# These add matrix instructions: tests of matmul run for them too. `amx_model` is AMX in software.
-X86_64_MATRIX = {
-    "avx512_bf16": {"avx512vl", "avx512_bf16"},
-    "amx": {"avx512vl", "amx_tile", "amx_bf16"},
-    "amx_model": set[str](),
-}
-# Those of AArch64 are run by every such machine.
-AARCH64 = ("portable", "neon")
+from .cmake import CSRC, aarch64_verdicts, build, native_verdicts, run
 
 
 def need(program: str, package: str) -> None:
     assert shutil.which(program) is not None, (
         f"this test needs {program}; on Debian: apt install {package}"
     )
-
-
-def run(*command: str | Path) -> str:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert done.returncode == 0, f"{command}\n{done.stdout[-8000:]}"
-    return done.stdout
-
-
-def build(directory: Path, *options: str) -> None:
-    run(
-        *("cmake", "-S", CSRC, "-B", directory, "-DBI_SOC=cpu", "-DBI_BUILD_TESTS=ON"),
-        *options,
-    )
-    run("cmake", "--build", directory, "--parallel", str(os.cpu_count() or 1))
 
 
 @dataclass(frozen=True)
@@ -77,23 +46,10 @@ def run_tests(directory: Path) -> Outcomes:
     return outcomes
 
 
-def aarch64_verdicts(_test: str) -> dict[str, str]:
-    return dict.fromkeys(AARCH64, "Passed")
-
-
-def native_verdicts(test: str) -> dict[str, str]:
-    """What this machine runs passes, what it lacks is skipped, and nothing else is."""
-    if platform.machine() == "aarch64":
-        return aarch64_verdicts(test)
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    features = next(set(line.split()) for line in lines if line.startswith("flags"))
-    isas = X86_64 | X86_64_MATRIX if "matmul" in test else X86_64
-    return {isa: "Passed" if need <= features else "Skipped" for isa, need in isas.items()}
-
-
 def check(outcomes: Outcomes, verdicts: Callable[[str], dict[str, str]]) -> None:
     sources = {path.stem for path in CSRC.rglob("cpu/*_test.cc")}
-    assert {"matmul_test", "vec_test"} <= sources == outcomes.keys()
+    assert {"matmul_test", "vec_test"} <= sources
+    assert sources | {"fuzz"} == outcomes.keys()
     for test, by_isa in outcomes.items():
         assert {isa: outcome.verdict for isa, outcome in by_isa.items()} == verdicts(test), test
         assert len(digests(by_isa)) == 1, f"{test}: not the same bits, {by_isa}"
@@ -101,13 +57,6 @@ def check(outcomes: Outcomes, verdicts: Callable[[str], dict[str, str]]) -> None
 
 def digests(by_isa: dict[str, Outcome]) -> set[str]:
     return {outcome.digest for outcome in by_isa.values() if outcome.verdict == "Passed"}
-
-
-@pytest.fixture(scope="module")
-def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("native")
-    build(directory, "-DCMAKE_CXX_COMPILER=g++", "-DCMAKE_CXX_FLAGS=-Werror")
-    return directory
 
 
 @pytest.fixture(scope="module")
@@ -165,13 +114,5 @@ def test_another_compiler_gives_no_warnings_and_the_same_bits(
 
 
 @pytest.mark.slow
-def test_sanitizers_find_nothing(tmp_path: Path) -> None:
-    # -O1: at -O3 the sanitized kernels take many minutes to compile.
-    build(
-        tmp_path,
-        "-DCMAKE_CXX_COMPILER=g++",
-        "-DBI_SANITIZE=address,undefined",
-        "-DCMAKE_BUILD_TYPE=Sanitized",
-        "-DCMAKE_CXX_FLAGS=-O1",
-    )
-    check(run_tests(tmp_path), native_verdicts)
+def test_sanitizers_find_nothing(sanitized_build: Path) -> None:
+    check(run_tests(sanitized_build), native_verdicts)

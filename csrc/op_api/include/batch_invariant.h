@@ -10,8 +10,9 @@
  *   - Sums are accumulated in fp32, whatever the tensors' type.
  *   - Which NaN a NaN is (sign and payload) is not part of the contract.
  *   - Nothing is kept between calls and no argument is retained: safe from any thread.
- *   - On failure a status other than BI_OK is returned, the output is unspecified, and
- *     bi_last_error() gives one line, naming the argument, for the calling thread.
+ *   - On failure a status other than BI_OK is returned, and bi_last_error() gives one line, naming
+ *     the argument, for the calling thread. A wrong argument is found before an output is written
+ *     to; after BI_OUT_OF_MEMORY outputs are unspecified.
  *   - Outputs may not overlap inputs, except where a function says so.
  *
  * Versioning: BI_ABI_VERSION changes when a function or a structure of this file changes its

@@ -90,7 +90,7 @@ void check_tensors(const bi_attention_args &a) {
 // The blocks that request r's rows will read exist.
 void check_blocks(const bi_attention_args &a, const AttentionArgs &args, int64_t r, int64_t q_len,
                   int64_t kv_len) {
-  const int64_t needed = (kv_len + args.block_size - 1) / args.block_size;
+  const int64_t needed = kv_len / args.block_size + (kv_len % args.block_size != 0);
   if (needed > a.block_table_stride && a.requests > 1)
     fail(BI_INVALID_ARGUMENT, at_request("kv_len", r) + ": " + std::to_string(kv_len) +
                                   " keys need " + std::to_string(needed) +
@@ -129,10 +129,12 @@ AttentionArgs kernel_args(const bi_attention_args &a) {
     args.key_block = a.key.stride[0];
     args.value_block = a.value.stride[0];
   }
-  args.key_position = a.key.stride[a.key.ndim - 3];
-  args.key_head = a.key.stride[a.key.ndim - 2];
-  args.value_position = a.value.stride[a.key.ndim - 3];
-  args.value_head = a.value.stride[a.key.ndim - 2];
+  if (element_count(a.key) > 0) {  // else there is no address to step from
+    args.key_position = a.key.stride[a.key.ndim - 3];
+    args.key_head = a.key.stride[a.key.ndim - 2];
+    args.value_position = a.value.stride[a.key.ndim - 3];
+    args.value_head = a.value.stride[a.key.ndim - 2];
+  }
   args.out = a.out.data;
   args.out_row = a.out.stride[0];
   args.out_head = a.out.stride[1];

@@ -68,8 +68,8 @@ void grouped_matmul(const bi_tensor *a, const bi_tensor *b, const void *packed, 
     const int64_t end = group_list[e];
     if (end > begin) {
       Product p;
-      p.a = {static_cast<const char *>(a->data) + begin * a->stride[0] * element, a->stride[0],
-             a->stride[1]};
+      p.a = matrix_of(*a, 0);
+      p.a.data = static_cast<const char *>(p.a.data) + begin * p.a.row_stride * element;
       p.rows = end - begin;
       p.packed_b = b == nullptr ? weight.expert(packed, e) : nullptr;
       p.b = b == nullptr ? Matrix{nullptr, 0, 0} : matrix_of(*b, e);

@@ -24,19 +24,6 @@ void check_matrix(const char *name, const bi_tensor *t, int32_t min_ndim, int32_
          who + ": expected " + expected + " dimensions, found shape " + shape_text(*t));
   }
   check_matmul_dtype(name, t->dtype);
-  for (int32_t d = 0; d < t->ndim; ++d)
-    if (t->shape[d] == 0) return;
-  int64_t low = 0, high = 0;  // byte offsets of the outermost elements
-  for (int32_t d = 0; d < t->ndim; ++d) {
-    int64_t reach;
-    bool overflow = __builtin_mul_overflow(t->shape[d] - 1, t->stride[d], &reach);
-    overflow |= __builtin_mul_overflow(reach, element_bytes(t->dtype), &reach);
-    int64_t &end = reach < 0 ? low : high;
-    overflow |= __builtin_add_overflow(end, reach, &end);
-    if (overflow)
-      fail(BI_INVALID_ARGUMENT,
-           who + ": shape " + shape_text(*t) + " and its strides reach beyond 64-bit addresses");
-  }
 }
 
 void check_same_dtype(const char *name, const bi_tensor &t, const char *like, int32_t dtype) {
@@ -97,10 +84,14 @@ std::vector<float> bias_as_float(const bi_tensor *bias, int32_t dtype, int64_t n
 }
 
 Matrix matrix_of(const bi_tensor &t, int64_t i) {
+  // Without elements there is no address to step from.
+  if (element_count(t) == 0) return {nullptr, 0, 0};
   const int32_t nd = t.ndim;
-  const int64_t offset = nd == 3 ? i * t.stride[0] : 0;
-  return {static_cast<const char *>(t.data) + offset * element_bytes(t.dtype), t.stride[nd - 2],
-          t.stride[nd - 1]};
+  const int64_t offset = nd == 3 && t.shape[0] > 1 ? i * t.stride[0] : 0;
+  // The stride of a single row or column means nothing, and may be anything.
+  auto stride = [&](int32_t d) { return t.shape[d] > 1 ? t.stride[d] : 0; };
+  return {static_cast<const char *>(t.data) + offset * element_bytes(t.dtype), stride(nd - 2),
+          stride(nd - 1)};
 }
 
 }  // namespace bi

@@ -18,8 +18,7 @@ namespace bi {
 void check_matmul_dtype(const char *name, int32_t dtype);
 inline int64_t element_bytes(int32_t dtype) { return dtype == BI_FLOAT32 ? 4 : 2; }
 
-// A tensor of min_ndim to max_ndim extents of a type of ours, each element at an offset that fits
-// in 64 bits.
+// A tensor of min_ndim to max_ndim extents of a type of ours.
 void check_matrix(const char *name, const bi_tensor *t, int32_t min_ndim, int32_t max_ndim);
 // `like` names the argument whose type `dtype` is.
 void check_same_dtype(const char *name, const bi_tensor &t, const char *like, int32_t dtype);

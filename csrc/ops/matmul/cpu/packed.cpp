@@ -24,7 +24,7 @@ constexpr char kMagic[8] = {'b', 'i', '-', 'p', 'a', 'c', 'k', '1'};
 }  // namespace
 
 int64_t PackedWeight::expert_words() const {
-  const int64_t columns = checked_product("n", (n + 15) / 16, 16);
+  const int64_t columns = checked_product("n", n / 16 + (n % 16 != 0), 16);
   return checked_product("k", words_of(dtype, k), columns);
 }
 
@@ -55,6 +55,8 @@ PackedWeight PackedWeight::read_header(const void *packed, size_t size) {
          "packed: not a weight that bi_matmul_pack of this library version has packed");
   std::memcpy(&header, packed, sizeof(header));
   const PackedWeight weight{static_cast<int32_t>(header.dtype), header.experts, header.k, header.n};
+  if (header.dtype != weight.dtype || header.experts < 0 || header.k < 0 || header.n < 0)
+    fail(BI_INVALID_ARGUMENT, "packed: its header is damaged");
   if (size != weight.bytes())
     fail(BI_INVALID_ARGUMENT, "packed: expected " + std::to_string(weight.bytes()) +
                                   " bytes, found " + std::to_string(size));

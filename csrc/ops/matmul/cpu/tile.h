@@ -28,7 +28,9 @@ constexpr int kRows = 6;  // of a row block, where lanes multiply
 // while all rows pass over it.
 constexpr int64_t kBlock = 256;
 
-inline int64_t words_of(int32_t dtype, int64_t k) { return dtype == BI_FLOAT32 ? k : (k + 1) / 2; }
+inline int64_t words_of(int32_t dtype, int64_t k) {
+  return dtype == BI_FLOAT32 ? k : k / 2 + k % 2;
+}
 // Columns of the panel that begins at column n0, as stored: whole vectors, zeros beyond N.
 inline int64_t panel_width(int64_t n, int64_t n0) {
   return n - n0 >= kPanel ? kPanel : (n - n0 + 15) / 16 * 16;

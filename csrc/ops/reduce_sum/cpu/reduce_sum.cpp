@@ -21,10 +21,11 @@ struct Dims {
 
 bool is_integer(const bi_tensor &t) { return t.dtype == BI_INT32 || t.dtype == BI_INT64; }
 
-Dims check(const bi_tensor *x, const int32_t *dims, int32_t ndims, const bi_tensor *out) {
+Dims check(const bi_tensor *x, const int32_t *dims, int32_t ndims, const bi_tensor *out,
+           bool mean) {
   check_tensor(x, "x");
   check_tensor(out, "out");
-  if (is_integer(*x)) {
+  if (is_integer(*x) && !mean) {
     check_dtype_in(*out, "out", BI_INT64, BI_INT64);
   } else {
     check_float(*x, "x");
@@ -50,11 +51,12 @@ Dims check(const bi_tensor *x, const int32_t *dims, int32_t ndims, const bi_tens
 
 // The sum modulo 2^64 of integers: any order gives the same bits, so each output is one task.
 template <typename T>
-void sum_integers(const bi_tensor &x, const Dims &chosen, const bi_tensor &out, int threads) {
+void sum_integers(const bi_tensor &x, const int64_t *x_stride, const Dims &chosen,
+                  const bi_tensor &out, int threads) {
   Nest<1> reduced;
   Nest<2> outer;
   for (int d = 0; d < x.ndim; ++d) {
-    const int64_t strides[2] = {x.stride[d], out.stride[d]};
+    const int64_t strides[2] = {x_stride[d], out.stride[d]};
     if (chosen.reduced[d])
       nest_append(reduced, x.shape[d], strides);
     else
@@ -83,12 +85,15 @@ void sum_integers(const bi_tensor &x, const Dims &chosen, const bi_tensor &out, 
 
 void reduce_entry(const bi_tensor *x, const int32_t *dims, int32_t ndims, const bi_tensor *out,
                   int threads, bool mean) {
-  const Dims chosen = check(x, dims, ndims, out);
+  const Dims chosen = check(x, dims, ndims, out, mean);
   check_threads(threads);
+  if (element_count(*out) == 0) return;
+  // Rows of no terms have no address to step from.
+  const int64_t none[kMaxDims] = {};
+  const int64_t *const x_stride = element_count(*x) > 0 ? x->stride : none;
   if (is_integer(*x)) {
-    if (mean) fail(BI_UNSUPPORTED_DTYPE, "x: expected float32, bfloat16 or float16 for a mean");
-    x->dtype == BI_INT64 ? sum_integers<int64_t>(*x, chosen, *out, threads)
-                         : sum_integers<int32_t>(*x, chosen, *out, threads);
+    x->dtype == BI_INT64 ? sum_integers<int64_t>(*x, x_stride, chosen, *out, threads)
+                         : sum_integers<int32_t>(*x, x_stride, chosen, *out, threads);
     return;
   }
   SumArgs args = {};
@@ -101,8 +106,8 @@ void reduce_entry(const bi_tensor *x, const int32_t *dims, int32_t ndims, const 
   int unit_stride = -1;
   for (int d = 0; d < x->ndim; ++d) {
     if (chosen.reduced[d])
-      nest_append(args.reduced, x->shape[d], &x->stride[d]);
-    else if (x->stride[d] == 1 && x->shape[d] >= kFewestColumns)
+      nest_append(args.reduced, x->shape[d], &x_stride[d]);
+    else if (x_stride[d] == 1 && x->shape[d] >= kFewestColumns)
       unit_stride = d;
   }
   const bool row_is_contiguous =
@@ -115,7 +120,7 @@ void reduce_entry(const bi_tensor *x, const int32_t *dims, int32_t ndims, const 
   }
   for (int d = 0; d < x->ndim; ++d) {
     if (chosen.reduced[d] || d == unit_stride) continue;
-    const int64_t strides[2] = {x->stride[d], out->stride[d]};
+    const int64_t strides[2] = {x_stride[d], out->stride[d]};
     nest_append(args.outer, x->shape[d], strides);
   }
   args.length = nest_count(args.reduced);
@@ -125,7 +130,6 @@ void reduce_entry(const bi_tensor *x, const int32_t *dims, int32_t ndims, const 
 
   const int64_t outer = nest_count(args.outer);
   const int64_t outputs = outer * args.columns;
-  if (outputs == 0) return;
   std::vector<float> partial;
   if (args.blocks > 1) {
     partial.resize(static_cast<size_t>(outputs * args.blocks));

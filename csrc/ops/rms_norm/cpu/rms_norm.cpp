@@ -71,11 +71,16 @@ void rms_norm(const bi_tensor *x, const bi_tensor *residual, const bi_tensor *we
   args.dtype = x->dtype;
   args.eps = static_cast<float>(eps);
   args.length = length;
+  // Rows without elements have no address to step from; only their rstd is written.
+  const bool any = element_count(*x) > 0;
+  if (!any && (rstd == nullptr || element_count(*rstd) == 0)) return;
   for (int d = 0; d < x->ndim; ++d) {
     int64_t stride[Args::kOperands] = {};
-    stride[Args::kX] = x->stride[d];
-    stride[Args::kOut] = out->stride[d];
-    if (residual != nullptr) {
+    if (any) {
+      stride[Args::kX] = x->stride[d];
+      stride[Args::kOut] = out->stride[d];
+    }
+    if (any && residual != nullptr) {
       stride[Args::kResidual] = residual->stride[d];
       stride[Args::kResidualOut] = residual_out->stride[d];
     }
@@ -86,7 +91,6 @@ void rms_norm(const bi_tensor *x, const bi_tensor *residual, const bi_tensor *we
       std::copy(std::begin(stride), std::end(stride), args.inner);
   }
   const int64_t rows = nest_count(args.outer);
-  if (rows == 0 || (length == 0 && rstd == nullptr)) return;
   std::vector<float> weight_values;
   if (weight != nullptr) {
     weight_values = float_weight(*weight);
