@@ -146,12 +146,13 @@ void size_packed(Random &random, Report &report) {
   const bool negative = experts < 0 || k < 0 || n < 0;
   // In floating point: what fits and what does not are far apart.
   const double words = dtype == BI_FLOAT32 ? static_cast<double>(k) : std::ceil(0.5 * k);
-  const double expected =
-      64.0 + 4.0 * static_cast<double>(experts) * words * 16.0 * std::ceil(n / 16.0);
+  const double expert = 4.0 * words * 16.0 * std::ceil(n / 16.0);
+  const double expected = 64.0 + static_cast<double>(experts) * expert;
   const size_t found = bi_matmul_packed_size(experts, k, n, dtype);
-  // Each product on the way has to fit too, even where another factor is 0.
+  // Each product on the way has to fit too, one expert's even where there is none.
+  const bool fits = std::max(expected, expert) < 0x1p62 && k < INT64_MAX / 2 && n < INT64_MAX / 2;
   if (found == 0
-          ? !negative && expected < 0x1p62 && k < INT64_MAX / 2 && n < INT64_MAX / 2
+          ? !negative && fits
           : negative || std::fabs(expected - static_cast<double>(found)) > 0x1p-50 * expected)
     report.finding("found a size of " + std::to_string(found));
 }
