@@ -12,8 +12,12 @@ target_compile_features(bi_settings INTERFACE cxx_std_17)
 target_compile_options(
   bi_settings
   INTERFACE -Wall -Wextra -Wno-psabi -ffp-contract=off -fno-math-errno -fno-trapping-math
-            "-ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}=.")
+            "$<$<NOT:$<BOOL:${BI_COVERAGE}>>:-ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}=.>")
 target_include_directories(bi_settings INTERFACE op_api/include cpu ops)
+if(BI_COVERAGE)
+  target_compile_options(bi_settings INTERFACE --coverage)
+  target_link_options(bi_settings INTERFACE --coverage)
+endif()
 if(BI_SANITIZE)
   target_compile_options(bi_settings INTERFACE -fsanitize=${BI_SANITIZE} -fno-omit-frame-pointer
                                                -fno-sanitize-recover=all)
