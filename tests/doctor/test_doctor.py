@@ -42,6 +42,9 @@ def stage_one(opp: Path, **changed: str) -> Path:
     (directory / SUMS).write_text("".join(sums))
     for path in (directory, *directory.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
+    # The installer's way: a link to a directory beside it.
+    directory.rename(behind := directory.with_name(f".{directory.name}.0"))
+    directory.symlink_to(behind.name)
     return directory
 
 
@@ -104,6 +107,18 @@ def test_where_everything_is_right_nothing_is_said(
     assert told["healthy"] is True and told["findings"] == []
     assert told["installed"]["stage 1, operator library"]["abi"] == "1"
     assert told["installed"]["stage 3, vllm-ascend"]["version"] == "0.32.0"
+
+
+def test_operators_that_a_package_manager_owns_have_no_sums(healthy: tuple[System, Tried]) -> None:
+    system, tried = healthy
+    directory = system.prefix / "share/ascend/opp/vendors/batch_invariant"
+    behind = directory.resolve()
+    directory.unlink()
+    behind.rename(directory)
+    shutil.rmtree(directory / "scripts")
+    assert examined(system, tried) == []
+    stage_one = document(gather(system, tried))["installed"]["stage 1, operator library"]
+    assert stage_one["provider"] == "source"
 
 
 # What is done to the healthy machine; what is then said, and what is to be typed.

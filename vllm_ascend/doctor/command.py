@@ -66,8 +66,8 @@ def installed(facts: Facts) -> dict[str, dict[str, Any]]:
             "abi": info.get("abi"),
             "loaded": library["path"] if library else None,
             "isa": library["isa"] if library else None,
-            # Only this tree's installer leaves the sha256 of what it installed.
-            "provider": ("source" if first.sums() else "not this tree") if first else None,
+            # Only this tree's operators state the version of their C interface.
+            "provider": ("source" if "abi" in info else "not this tree") if first else None,
         },
     }
     for name, part, module in (
