@@ -27,6 +27,7 @@ from .conftest import engine_environment
 pytestmark = pytest.mark.vllm
 
 REQUESTS = 32
+TOKENS = 128
 START_SECONDS = 420
 MODEL = "Qwen/Qwen3-8B"
 
@@ -68,12 +69,12 @@ class Server:
                 time.sleep(1)
         raise AssertionError(f"the server is not up:\n{self.log.read_text()[-4000:]}")
 
-    def running(self) -> int:
-        """Requests that share the current step, by the server's own metrics."""
+    def steps(self) -> int:
+        """Steps that the engine has made so far, by the server's own metrics."""
         found = re.search(
-            r"^vllm:num_requests_running\{.*\} ([0-9.]+)$", self.get("/metrics"), re.M
+            r"^vllm:iteration_tokens_total_count\{.*\} ([0-9.e+]+)$", self.get("/metrics"), re.M
         )
-        assert found, "no vllm:num_requests_running in /metrics"
+        assert found, "no vllm:iteration_tokens_total_count in /metrics"
         return int(float(found[1]))
 
     def stop(self) -> None:
@@ -96,15 +97,12 @@ def server(guide_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         running.stop()
 
 
-def complete(server: Server, number: int) -> tuple[Any, ...]:
+def complete(client: Any, number: int) -> tuple[Any, ...]:
     """One completion as the guide asks for it; its text, tokens and logprobs, exactly."""
-    from openai import OpenAI
-
-    client = OpenAI(api_key="EMPTY", base_url=f"http://127.0.0.1:{server.port}/v1")
     answer = client.completions.create(
         model=MODEL,
         prompt="The future of AI is" + " very" * number,
-        max_tokens=48,
+        max_tokens=TOKENS,
         temperature=0.7 if number % 2 == 0 else 0.0,
         seed=42 + number,
         logprobs=1 + number % 5,
@@ -116,29 +114,30 @@ def complete(server: Server, number: int) -> tuple[Any, ...]:
 
 
 def test_a_request_gets_the_same_logprobs_alone_and_among_31_others(server: Server) -> None:
-    alone = [complete(server, number) for number in range(REQUESTS)]
+    from openai import OpenAI
+
+    client = OpenAI(api_key="EMPTY", base_url=f"http://127.0.0.1:{server.port}/v1")
+    before = server.steps()
+    alone = [complete(client, number) for number in range(REQUESTS)]
+    steps_alone = server.steps() - before
     assert len({text for text, *_ in alone}) > REQUESTS // 2, "the prompts should not all agree"
+    assert steps_alone >= REQUESTS * TOKENS, "alone, each token is a step"
 
-    most_running, finished = 0, threading.Event()
+    everybody_is_here = threading.Barrier(REQUESTS)
 
-    def watch() -> None:
-        nonlocal most_running
-        while not finished.is_set():
-            most_running = max(most_running, server.running())
+    def at_the_same_time(number: int) -> tuple[Any, ...]:
+        everybody_is_here.wait()
+        return complete(client, number)
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        with ThreadPoolExecutor(REQUESTS) as pool:
-            together = list(pool.map(lambda number: complete(server, number), range(REQUESTS)))
-    finally:
-        finished.set()
-        watcher.join()
+    before = server.steps()
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        together = list(pool.map(at_the_same_time, range(REQUESTS)))
+    steps_together = server.steps() - before
     for number in range(REQUESTS):
         # Numbers printed in full: as texts they agree only where all bits do.
         assert repr(together[number]) == repr(alone[number]), f"request {number} differs"
-    # One after the other they would agree too.
-    assert most_running >= REQUESTS // 4
+    # One after the other they would agree too: a step served several of them, on the average.
+    assert steps_together * 4 <= steps_alone, f"{steps_together} steps, and {steps_alone} alone"
 
 
 def test_the_guides_client_runs_as_written(server: Server) -> None:
