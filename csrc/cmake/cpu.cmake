@@ -15,7 +15,8 @@ target_compile_options(
             "$<$<NOT:$<BOOL:${BI_COVERAGE}>>:-ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}=.>")
 target_include_directories(bi_settings INTERFACE op_api/include cpu ops)
 if(BI_COVERAGE)
-  target_compile_options(bi_settings INTERFACE --coverage)
+  # Atomic: the threads of a kernel count the same lines.
+  target_compile_options(bi_settings INTERFACE --coverage -fprofile-update=atomic)
   target_link_options(bi_settings INTERFACE --coverage)
 endif()
 if(BI_SANITIZE)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -36,9 +37,13 @@ def build(work: Path, run: Run) -> dict[str, str]:
         *(sys.executable, "setup.py", "build"),
         *("--build-lib", work / "stage2", "--build-temp", work / "objects"),
         cwd=EXTENSION,
-        CXXFLAGS=f"--coverage -O1 -ffile-prefix-map=src/={EXTENSION}/src/",
+        CXXFLAGS=f"--coverage -fprofile-update=atomic -O1 -ffile-prefix-map=src/={EXTENSION}/src/",
         LDFLAGS="--coverage",
     )
+    # The compiler was told to call torch's folder so: gcovr looks for its headers under that name.
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None and torch.origin is not None
+    (work / "objects" / "torch").symlink_to(Path(torch.origin).parent)
     return {"ASCEND_CUSTOM_OPP_PATH": str(opp), "PYTHONPATH": str(work / "stage2")}
 
 
