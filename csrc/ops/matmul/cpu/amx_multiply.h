@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "row_words.h"
 #include "tile.h"
 #include "vec.h"
 
@@ -26,21 +27,12 @@ constexpr int kTile = 16;  // rows, and words of a row
 constexpr int kAmxRows = 2 * kTile;
 
 inline void amx_pack_a(const Matrix &a, int64_t rows, int64_t k, int64_t block, void *packed) {
-  const int64_t words = words_of(BI_BFLOAT16, k);
-  const int64_t r0 = row_block_start(rows, block, kAmxRows);
-  const int64_t height = row_block_start(rows, block + 1, kAmxRows) - r0;
-  for (int64_t w0 = 0; w0 < words; w0 += kBlock) {
-    const int64_t count = words - w0 < kBlock ? words - w0 : kBlock;
-    uint32_t *to = static_cast<uint32_t *>(packed) + rows * w0 + r0 * count;
-    for (int64_t r = 0; r < height; ++r) {
-      const bf16 *from = static_cast<const bf16 *>(a.data) + (r0 + r) * a.row_stride;
-      for (int64_t w = 0; w < count; ++w) {
-        const int64_t e = 2 * (w0 + w);
-        const uint32_t second = e + 1 < k ? from[(e + 1) * a.col_stride].bits : 0u;
-        *to++ = static_cast<uint32_t>(from[e * a.col_stride].bits) << 16 | second;
-      }
-    }
-  }
+  auto *const to = static_cast<uint32_t *>(packed);
+  for_each_row_word<bf16>(
+      a, rows, k, block, kAmxRows,
+      [to](int64_t base, int64_t, int64_t count, int64_t r, int64_t w, bf16 first, bf16 second) {
+        to[base + r * count + w] = static_cast<uint32_t>(first.bits) << 16 | second.bits;
+      });
 }
 
 // The words of a block beyond its last whole step, completed by zeros.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "row_words.h"
 #include "tile.h"
 #include "vec.h"
 #include "words.h"
@@ -89,25 +90,11 @@ constexpr int elements_per_word() {
 template <typename Form>
 void pack_a(const Matrix &a, int64_t rows, int64_t k, int64_t block, void *packed) {
   using Element = typename Form::Element;
-  using Packed = typename Form::Packed;
-  constexpr int kStep = elements_per_word<Form>();
-  const int64_t words = (k + kStep - 1) / kStep;
-  const int64_t r0 = row_block_start(rows, block, kRows);
-  const int64_t height = row_block_start(rows, block + 1, kRows) - r0;
-  for (int64_t w0 = 0; w0 < words; w0 += kBlock) {
-    const int64_t count = words - w0 < kBlock ? words - w0 : kBlock;
-    Packed *to = static_cast<Packed *>(packed) + rows * w0 + r0 * count;
-    for (int64_t r = 0; r < height; ++r) {
-      const Element *from = static_cast<const Element *>(a.data) + (r0 + r) * a.row_stride;
-      for (int64_t w = 0; w < count; ++w) {
-        const int64_t e = (w0 + w) * kStep;
-        const Element first = from[e * a.col_stride];
-        Element second{};
-        if (kStep == 2 && e + 1 < k) second = from[(e + 1) * a.col_stride];
-        to[w * height + r] = Form::pack(first, second);
-      }
-    }
-  }
+  auto *const to = static_cast<typename Form::Packed *>(packed);
+  for_each_row_word<Element>(
+      a, rows, k, block, kRows,
+      [to](int64_t base, int64_t height, int64_t, int64_t r, int64_t w, Element first,
+           Element second) { to[base + w * height + r] = Form::pack(first, second); });
 }
 
 inline uint32_t word_at(const float *p, int64_t, int64_t) {
