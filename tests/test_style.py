@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import shutil
 import subprocess
@@ -100,8 +99,14 @@ def test_every_source_names_its_licence() -> None:
 
 def registry_hosts() -> set[str]:
     """Hosts that this machine's own package clients would ask."""
-    index = importlib.import_module("pip._internal.models.index").PyPI
-    hosts = {index.netloc, index.file_storage_domain}
+    # In its own process: where pip was imported, setuptools cannot be.
+    asked = (
+        "from pip._internal.models.index import PyPI; print(PyPI.netloc, PyPI.file_storage_domain)"
+    )
+    command = [sys.executable, "-c", asked]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    hosts = set(printed.split())
+    assert len(hosts) == 2
     apt = Path("/etc/apt")
     lists = [apt / "sources.list", *apt.glob("sources.list.d/*")] if apt.is_dir() else []
     for path in lists:

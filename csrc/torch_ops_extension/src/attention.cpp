@@ -592,22 +592,46 @@ void attention(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
   torch::jit::push(*stack, out, lse);
 }
 
+// The tensors of the argument `out`, of which the second counts only where p.lse.
+std::pair<at::Tensor, at::Tensor> outs_of(const Call &call, const Problem &p) {
+  const std::vector<at::Tensor> outs = call.at("out").toTensorVector();
+  TORCH_CHECK(outs.size() == 2, kName,
+              ": expected out to hold two tensors, attention and lse, but ", "got ", outs.size());
+  check_out("out[0]", outs[0], p.query, p.query.sym_sizes(), p.query.scalar_type());
+  if (p.lse) {
+    check_out("out[1]", outs[1], p.query, lse_shape(p.layout, p.query, p.heads), at::kFloat);
+  }
+  return {outs[0], outs[1]};
+}
+
 void attention_out(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
   const std::vector<c10::IValue> values = take(op, stack);
   const Call call(op.schema(), values);
   const Problem p = check(call);
-  const std::vector<at::Tensor> outs = call.at("out").toTensorVector();
-  TORCH_CHECK(outs.size() == 2, kName,
-              ": expected out to hold two tensors, attention and lse, but ", "got ", outs.size());
-  const at::Tensor &out = outs[0], &lse = outs[1];
-  check_out("out[0]", out, p.query, p.query.sym_sizes(), p.query.scalar_type());
-  if (p.lse) {
-    check_out("out[1]", lse, p.query, lse_shape(p.layout, p.query, p.heads), at::kFloat);
-  }
+  const auto [out, lse] = outs_of(call, p);
   if (!out.is_meta()) {
     check_apart(out, {{"query", p.query}, {"key", p.key}, {"value", p.value}});
     compute(call, p, out, p.lse ? lse : at::Tensor());
   }
+  torch::jit::push(*stack, out, lse);
+}
+
+// What a compiler sees of .out. torch_npu's schema does not say that out is written and returned,
+// so to a compiler the operator is one without effect whose results are fresh: it may drop or move
+// the call, and complains of the results (an error where the environment has CI). Written as the
+// operator without out and two copies, nothing is left unsaid.
+void attention_out_functionalized(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+  const std::vector<c10::IValue> values = take(op, stack);
+  const Call call(op.schema(), values);
+  const Problem p = check(call);
+  const auto [out, lse] = outs_of(call, p);
+  const c10::OperatorHandle plain = c10::Dispatcher::singleton().findSchemaOrThrow(
+      ("batch_invariant_ops::" + std::string(kName)).c_str(), "");
+  const size_t count = plain.schema().arguments().size();  // .out has its own after them
+  torch::jit::Stack inner(values.begin(), values.begin() + static_cast<long>(count));
+  plain.callBoxed(&inner);
+  out.copy_(inner[0].toTensor());
+  if (p.lse) lse.copy_(inner[1].toTensor());
   torch::jit::push(*stack, out, lse);
 }
 
@@ -651,5 +675,9 @@ void register_kernels(torch::Library &m) {
 
 TORCH_LIBRARY_IMPL(batch_invariant_ops, CPU, m) { register_kernels(m); }
 TORCH_LIBRARY_IMPL(batch_invariant_ops, Meta, m) { register_kernels(m); }
+TORCH_LIBRARY_IMPL(batch_invariant_ops, Functionalize, m) {
+  m.impl("npu_fused_infer_attention_score_batch_invariant.out",
+         torch::CppFunction::makeFromBoxedFunction<&attention_out_functionalized>());
+}
 
 }  // namespace batch_invariant_ops
