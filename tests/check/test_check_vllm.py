@@ -110,6 +110,21 @@ def test_one_override_left_out_is_a_control(models: dict[str, str], tmp_path: Pa
     assert control["tries"][0]["differing"] > 0
 
 
+@pytest.mark.slow
+def test_vllms_own_experts_run_where_ours_are_left_out(
+    models: dict[str, str], tmp_path: Path
+) -> None:
+    """vLLM refuses them in the mode. Whether they differ at this size is not ours to say."""
+    code, document, printed = check(
+        tmp_path,
+        *("--model", models["qwen3-moe"], "--threads", "1", "--controls", "without:vllm::moe"),
+    )
+    (control,) = document["controls"]
+    (one,) = control["tries"]
+    assert one["compared"] > 0, printed
+    assert code == (0 if one["differing"] else 2), printed
+
+
 def test_weights_that_are_cut_off_are_one_line(models: dict[str, str], tmp_path: Path) -> None:
     damaged = make_model("qwen3-moe", tmp_path / "damaged")
     weights = damaged / "model.safetensors"

@@ -156,6 +156,14 @@ def _install() -> None:
     setattr(unquantized, _HOOK, kernel_classes)
 
 
+def _leave_out() -> None:
+    """vLLM's mode refuses its own experts on a CPU, and rightly so; a control has to run them."""
+    from vllm.model_executor.layers.fused_moe.oracle import unquantized
+
+    for stock in getattr(unquantized, _HOOK)(unquantized.UnquantizedMoeBackend.CPU):
+        stock._supports_batch_invariance = staticmethod(lambda: True)
+
+
 OVERRIDES = (
     Override(
         name="vllm::moe",
@@ -164,5 +172,6 @@ OVERRIDES = (
         dispatch_key=None,
         reason="vLLM's experts choose their blocking by the number of rows of an expert",
         install=_install,
+        leave_out=_leave_out,
     ),
 )

@@ -10,8 +10,9 @@ NAMESPACE = "batch_invariant_ops"
 FLOAT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 _HOW_TO_INSTALL = (
-    "install it by `bash csrc/build_batch_invariant_ops.sh cpu` "
-    "or by `conda install batch-invariant-ops`, or unset VLLM_BATCH_INVARIANT"
+    "install it by `conda install batch-invariant-ops`, or from the source tree by "
+    "`bash csrc/build_batch_invariant_ops.sh cpu` or `COMPILE_CUSTOM_KERNELS=1 "
+    "VLLM_BATCH_INVARIANT=1 pip install . --no-build-isolation`, or unset VLLM_BATCH_INVARIANT"
 )
 
 

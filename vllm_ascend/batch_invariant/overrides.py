@@ -29,6 +29,8 @@ class Override:
     """Why the stock one is not batch-invariant."""
     install: Callable[[], None] | None = None
     """Puts it in place; None where the platform class answers a question of vLLM instead."""
+    leave_out: Callable[[], None] | None = None
+    """What it takes for vLLM to run its own in the mode, where this override is left out."""
 
 
 @cache
@@ -82,9 +84,10 @@ def install() -> None:
     logger = init_logger("vllm.ascend.batch_invariant")
     operators.require()
     overrides = active()
-    for override in overrides:
-        if override.install is not None:
-            override.install()
+    for override in declared():
+        act = override.install if override in overrides else override.leave_out
+        if act is not None:
+            act()
     _installed.extend(overrides)
     logger.info("Batch-invariant mode: %d overrides are installed.", len(overrides))
     if names := left_out():
