@@ -21,6 +21,10 @@ SHOWN: dict[str, list[str]] = {
         "tests/provision/test_standin.py",
     ],
     "Both commands continue where a killed run stopped": ["tests/provision/test_channel.py"],
+    "`./scripts/bundle cpu` makes one archive that installs where\nthere is no network": [
+        "tests/bundle/test_cpu.py"
+    ],
+    "and `--verify` checks it": ["tests/bundle/test_verify.py", "tests/bundle/test_archive.py"],
     "bash csrc/build_batch_invariant_ops.sh cpu\n": [
         "tests/stages/test_script.py",
         "tests/stages/test_script_errors.py",

@@ -162,13 +162,13 @@ def test_the_tools_environment_is_reused_and_a_lock_that_cannot_be_met_says_so(
     lock = tmp_path / "lock.txt"
     lock.write_text("")
     said: list[str] = []
-    python = tools_python(tmp_path / "tools", lock, said.append)
+    python = tools_python(tmp_path / "tools", [lock], said.append)
     assert python.exists()
-    assert tools_python(tmp_path / "tools", lock, said.append) == python
+    assert tools_python(tmp_path / "tools", [lock], said.append) == python
     assert said == ["making their environment", "environment reused"]
     lock.write_text(f"no-such-distribution-here==1 --hash=sha256:{'0' * 64}\n")
     with pytest.raises(BootstrapError, match=r"failed: .*index"):
-        tools_python(tmp_path / "tools", lock, said.append)
+        tools_python(tmp_path / "tools", [lock], said.append)
     # The one that worked is still there.
     assert python.exists()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the virtual environment the tools run in, from ``locks/channel-tools.txt``.
+"""Make the virtual environment the tools run in, from lock files.
 
 Runs on the machine's Python 3.11 with nothing installed: the standard library alone.
 """
@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
@@ -19,20 +19,20 @@ class BootstrapError(RuntimeError):
     """The environment could not be made; one line says why."""
 
 
-def _identity(lock: Path) -> str:
-    digest = hashlib.sha256(lock.read_bytes())
+def _identity(locks: Sequence[Path]) -> str:
+    digest = hashlib.sha256(b"".join(lock.read_bytes() for lock in locks))
     digest.update(f"{sys.version}\0{os.path.realpath(sys.executable)}".encode())
     return digest.hexdigest()
 
 
-def tools_python(folder: Path, lock: Path, report: Callable[[str], None]) -> Path:
+def tools_python(folder: Path, locks: Sequence[Path], report: Callable[[str], None]) -> Path:
     """The Python of the tools' environment in ``folder``, made if it isn't there or is stale.
 
     It appears under its name once it is complete. Raises BootstrapError with pip's reason.
     """
     python = folder / "bin" / "python"
     stamp = folder / "stamp"
-    identity = _identity(lock)
+    identity = _identity(locks)
     if python.exists() and stamp.is_file() and stamp.read_text() == identity:
         report("environment reused")
         return python
@@ -45,7 +45,7 @@ def tools_python(folder: Path, lock: Path, report: Callable[[str], None]) -> Pat
         [
             *(str(partial / "bin" / "python"), "-m", "pip", "install", "--quiet"),
             *("--disable-pip-version-check", "--no-deps", "--require-hashes"),
-            *("--only-binary=:all:", "-r", str(lock)),
+            *("--only-binary=:all:", *(f"--requirement={lock}" for lock in locks)),
         ]
     )
     (partial / "stamp").write_text(identity)

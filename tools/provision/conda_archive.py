@@ -177,8 +177,7 @@ def write(
     return target
 
 
-def read_index(package: Path) -> dict[str, Any]:
-    """The ``info/index.json`` of a ``.conda`` package."""
+def _read_info(package: Path, name: str) -> dict[str, Any]:
     with zipfile.ZipFile(package) as archive:
         data = archive.read(f"info-{package.stem}.tar.zst")
     with (
@@ -186,12 +185,25 @@ def read_index(package: Path) -> dict[str, Any]:
         tarfile.open(fileobj=stream, mode="r|") as tar,
     ):
         for member in tar:
-            if member.name == "info/index.json":
+            if member.name == name:
                 file = tar.extractfile(member)
                 if file is not None:
                     record: dict[str, Any] = json.loads(file.read())
                     return record
-    raise ValueError(f"{package} has no info/index.json")
+    raise ValueError(f"{package} has no {name}")
+
+
+def read_index(package: Path) -> dict[str, Any]:
+    """The ``info/index.json`` of a ``.conda`` package."""
+    return _read_info(package, "info/index.json")
+
+
+def installed_size(package: Path) -> int:
+    """About how many bytes a package installs; of a ``.conda``, exactly those of its files."""
+    if package.suffix != ".conda":
+        return 4 * package.stat().st_size
+    paths = _read_info(package, "info/paths.json")["paths"]
+    return sum(int(path.get("size_in_bytes") or 0) for path in paths)
 
 
 def seal(package: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first halves of ``scripts/quickstart`` and ``scripts/channel`` share.
+"""What the first halves of ``scripts/quickstart``, ``channel`` and ``bundle`` share.
 
 A first half runs on the machine's own Python 3.11 with the standard library alone: it reads the
 options, says what the machine lacks, makes the tools' environment, and goes on in that with the
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -42,15 +42,23 @@ def refused(program: str, missing: Iterable[str]) -> bool:
     return bool(lines)
 
 
-def go_on(program: str, state: State, progress: Progress, *arguments: str) -> int:
+def go_on(
+    program: str,
+    state: State,
+    progress: Progress,
+    *arguments: str,
+    locks: Sequence[str] = ("channel-tools",),
+) -> int:
     """Make the tools' environment and become ``provision.<program>_stages`` in it.
 
-    Returns only where that fails, after one line: the exit code.
+    Each choice of ``locks`` has an environment of its own. Returns only where that fails, after one
+    line: the exit code.
     """
     try:
         with exclusive(state.lock, lambda: progress("start", "waiting for another run here")):
-            lock = TREE / "locks" / "channel-tools.txt"
-            python = tools_python(state.tools, lock, lambda text: progress("tools", text))
+            folder = state.tools.with_name("-".join([state.tools.name, *locks[1:]]))
+            files = [TREE / "locks" / f"{name}.txt" for name in locks]
+            python = tools_python(folder, files, lambda text: progress("tools", text))
     except (BootstrapError, OSError) as error:
         print(f"{program}: {one_line(error)}", file=sys.stderr)
         return ERROR

@@ -40,5 +40,6 @@ def check_replaceable(prefix: Path) -> None:
         return
     if prefix.exists() and installed(prefix) is None:
         raise PrefixError(
-            f"{prefix} exists and was not made by quickstart; choose another with --prefix DIR"
+            f"{prefix} exists and was not made by quickstart or from a bundle; choose another with"
+            " --prefix DIR"
         )

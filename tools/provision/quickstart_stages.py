@@ -37,7 +37,7 @@ from provision.preflight import PreflightError, check_machine, one_line
 from provision.progress import Progress
 from provision.quickstart import Options
 from provision.standin import Built
-from provision.state import State, exclusive
+from provision.state import State, exclusive, write_json
 
 SOC = "cpu"
 PACKAGE = "vllm-ascend"
@@ -123,32 +123,36 @@ def build_recipes(
     third_party: str,
     environment: Mapping[str, str],
     progress: Progress,
+    soc: str = SOC,
+    more: Sequence[str] = (),
+    downloads: str = "",
 ) -> list[Built]:
-    """Every recipe's package in the channel ``stages``.
+    """Every recipe's package for a SoC in the channel ``state.stages_for(soc)``.
 
     vllm, which needs none of the others and is repackaged rather than compiled, is made beside
     stages 1 and 2.
+
+    more        further channels
+    downloads   a digest of what the environment's BI_DOWNLOADS holds, where it names a folder
     """
-    stages = state.stages.as_uri()
-    child = dict(environment) | {
-        "RATTLER_CACHE_DIR": str(state.cache),
-        recipes.DOWNLOADS: str(state.wheels),
-    }
-    conda_index.write(state.stages)
+    stages = state.stages_for(soc)
+    child = {recipes.DOWNLOADS: str(state.wheels)} if not downloads else {}
+    child = {**environment, **child, "RATTLER_CACHE_DIR": str(state.cache)}
+    conda_index.write(stages)
+
+    def identity(names: Sequence[str]) -> str:
+        ours = third_party == state.standin.as_uri()
+        return (conda_index.closure(state.standin, names) if ours else third_party) + downloads
 
     def make(name: str, channels: Sequence[str], done: Mapping[str, Built]) -> Built:
         return recipes.build(
             TREE,
             name,
-            SOC,
-            state.stages,
-            channels=channels,
-            identity=lambda names: (
-                conda_index.closure(state.standin, names)
-                if third_party == state.standin.as_uri()
-                else third_party
-            ),
-            needs=[done[need] for need in recipes.NEEDS[name]],
+            soc,
+            stages,
+            channels=[*channels, third_party, *more],
+            identity=identity,
+            needs=[done[need] for need in recipes.needs_of(name, soc)],
             logs=state.logs,
             environment=child,
             running=running,
@@ -158,14 +162,14 @@ def build_recipes(
     running: set[int] = set()
     built: dict[str, Built] = {}
     with ThreadPoolExecutor(1) as pool:
-        vllm = pool.submit(make, "vllm", [third_party], {})
+        vllm = pool.submit(make, "vllm", [], {})
         try:
-            for name in recipes.STAGES:
+            for name in recipes.stages_of(soc):
                 if name == "vllm":
                     built[name] = vllm.result()
                 else:
-                    built[name] = make(name, [stages, third_party], built)
-                conda_index.write(state.stages)
+                    built[name] = make(name, [stages.as_uri()], built)
+                conda_index.write(stages)
         except BaseException:
             # Else leaving the pool would wait for the other build's end.
             recipes.end_groups(running)
@@ -264,13 +268,6 @@ def document(
         "seconds": round(seconds, 1),
         "packages": [asdict(package) for package in packages],
     }
-
-
-def write_json(path: Path, value: object) -> None:
-    """Write a JSON file in one step."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 def run(options: Options) -> int:

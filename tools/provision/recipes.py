@@ -42,13 +42,28 @@ NEEDS = {
     "vllm": (),
     "vllm-ascend": STAGES[:4],
 }
-# The folder the vllm recipe looks in for the wheel.
+# Of an NPU: between stage 1 and stage 2, which is compiled against it.
+TORCH_NPU = "torch-npu"
+# The folder that recipes look in for what is downloaded.
 DOWNLOADS = "BI_DOWNLOADS"
 # vLLM is 0.5 GB unpacked and the package stays on this machine: see conda_archive.LEVEL.
 COMPRESSION = "conda:1"
 # How often a build under way is told of.
 _BEAT_SECONDS = 20.0
 _PATIENCE_SECONDS = 3.0
+
+
+def stages_of(soc: str) -> tuple[str, ...]:
+    """The recipes that a SoC takes, in the order in which one needs the other."""
+    return STAGES if soc == "cpu" else (*STAGES[:2], TORCH_NPU, *STAGES[2:])
+
+
+def needs_of(name: str, soc: str) -> tuple[str, ...]:
+    """Which of them a recipe needs."""
+    if name == TORCH_NPU:
+        return ()
+    needs: tuple[str, ...] = NEEDS[name]
+    return (*needs, TORCH_NPU) if soc != "cpu" and STAGES[2] in (name, *needs) else needs
 
 
 class RecipeError(RuntimeError):

@@ -118,7 +118,7 @@ def plan_wheel(
         subdir="noarch" if item.noarch else native_subdir(),
         noarch="python" if item.noarch else None,
         depends=tuple(depends),
-        license=str(item.metadata.get("License-Expression", "")) or None,
+        license=item.licence or None,
         summary=str(item.metadata.get("Summary", "")),
     )
     layout = layout_of(item.noarch, short)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,6 +41,10 @@ class State:
     def stages(self) -> Path:
         """The channel of what the recipes build."""
         return self.root / "channel" / "stages"
+
+    def stages_for(self, soc: str) -> Path:
+        """The channel of what the recipes build for a SoC; each package is there once."""
+        return self.stages if soc == "cpu" else self.stages.with_name(f"stages-{soc}")
 
     @property
     def cache(self) -> Path:
@@ -110,3 +115,10 @@ def file_sha256(path: Path) -> str:
     """The sha256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a JSON file in one step."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    partial.replace(path)

@@ -86,6 +86,17 @@ class Wheel:
         """The Requires-Python constraint, "" for none."""
         return str(self.metadata.get("Requires-Python", "") or "")
 
+    @property
+    def licence(self) -> str:
+        """What the metadata states as the licence, in whichever field it does; "" for nothing."""
+        expression = str(self.metadata.get("License-Expression", "") or "")
+        field = str(self.metadata.get("License", "") or "").strip()
+        if expression or (field and "\n" not in field):  # else it is the licence's whole text
+            return expression or field
+        classifiers = map(str, self.metadata.get_all("Classifier", ()))
+        stated = [line.split(" :: ")[-1] for line in classifiers if line.startswith("License ::")]
+        return ", ".join(stated)
+
     @cached_property
     def console_scripts(self) -> dict[str, str]:
         """Console scripts: name → ``module:attribute``."""

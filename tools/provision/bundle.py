@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first half of ``scripts/bundle``: options, what the machine must have, and ``--verify``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from provision.bundle_verify import BundleError, verify
+from provision.first_half import ERROR, INTERRUPTED, TREE, Parser, go_on, refused
+from provision.preflight import COLD_BYTES, check_folder, check_machine, check_python, failures
+from provision.progress import Progress
+from provision.state import VARIABLE, absolute, file_sha256, state_folder, write_json
+from provision.toolchain import find_cmake, find_compiler
+
+LOCKS = ("channel-tools", "sbom")
+KINDS = ("conda",)
+FAULTY = 1
+
+_DESCRIPTION = """\
+Make one archive from which batch-invariant vLLM is installed where there is no network: a conda
+channel of vllm-ascend for one SoC and all it needs, the installer, this tree, its lock files,
+SHA256SUMS and a software bill of materials (CycloneDX). There, with Python 3.11 alone:
+
+  tar -xf FILE && bash <the folder>/install --prefix DIR
+
+The same sources on the same machine give the same bytes. With --verify, check such an archive, or
+the folder that it was unpacked to: one line for each fault."""
+_EPILOG = f"""\
+exit codes: 0 made, or as it was made; 1 --verify found a fault; 3 could not be run
+environment: PYTHON (the Python 3.11 to use), {VARIABLE} (default of --state), CC, CXX,
+  BI_DOWNLOADS, SOURCE_DATE_EPOCH (the time of the files in the archive)
+
+examples:
+  ./scripts/bundle cpu --output vllm-ascend-cpu.tar
+  ./scripts/bundle --verify vllm-ascend-cpu.tar
+  ./scripts/bundle 910b --downloads DIR --cann DIR"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for; handed to the second half as JSON."""
+
+    soc: str
+    kind: str
+    state: str
+    # Of an NPU: the folders that --downloads and --cann name; "" for cpu.
+    downloads: str
+    cann: str
+    # "" for a name of its own in the state folder.
+    output: str
+    json: str
+    # Seconds since 1970, the time of all files; None for that of everything else made here.
+    clock: int | None
+    started: float
+
+
+def clock_of(environment: dict[str, str]) -> int | None:
+    """SOURCE_DATE_EPOCH, if it is set.
+
+    Raises:
+        ValueError: it is no number of seconds.
+    """
+    text = environment.get("SOURCE_DATE_EPOCH", "")
+    if not text:
+        return None
+    # A tar's header has 11 octal digits.
+    if not (text.isascii() and text.isdigit()) or int(text) >= 8**11:
+        raise ValueError(f"SOURCE_DATE_EPOCH is {text!r}: expected seconds since 1970, or unset it")
+    return int(text)
+
+
+def check_output(text: str, option: str) -> Path:
+    """A file that is to be written, as an absolute path.
+
+    Raises:
+        ValueError: its folder does not exist or cannot be written to, or it is a folder.
+    """
+    path = absolute(text)
+    if not path.parent.is_dir():
+        raise ValueError(f"{option} {text}: its folder does not exist")
+    if path.is_dir():
+        raise ValueError(f"{option} {text}: it is a folder; give a file")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ValueError(f"{option} {text}: cannot write to {path.parent}")
+    return path
+
+
+def resolved(name: str) -> str:
+    """The row of soc.toml that a SoC's name stands for.
+
+    Raises:
+        ValueError: none.
+    """
+    sys.path.append(str(TREE))
+    try:
+        from vllm_ascend import soc
+    finally:
+        sys.path.remove(str(TREE))
+    try:
+        return soc.resolve(name).name
+    except soc.SocError as error:
+        raise ValueError(str(error)) from None
+
+
+def folders_for(soc: str, downloads: str | None, cann: str | None) -> tuple[str, str]:
+    """What --downloads and --cann name, as absolute paths; ("", "") for cpu.
+
+    Raises:
+        ValueError: one is missing, is no folder, or is given for cpu.
+    """
+    given = {"--downloads": downloads, "--cann": cann}
+    if soc == "cpu":
+        if any(given.values()):
+            raise ValueError("--downloads and --cann are for an NPU; cpu takes neither")
+        return "", ""
+    found = []
+    for option, text in given.items():
+        if not text:
+            raise ValueError(f"{soc} needs {option} DIR: see recipes/conda/README.md")
+        folder = absolute(text)
+        if not folder.is_dir():
+            raise ValueError(f"{option} {text}: there is no such folder")
+        found.append(str(folder))
+    return found[0], found[1]
+
+
+def parser() -> Parser:
+    """The command line's."""
+    made = Parser(
+        prog="bundle",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("soc", nargs="?", metavar="SOC", help="for which SoC (cpu, 910b, …)")
+    made.add_argument("--kind", choices=KINDS, default="conda", help="what it is installed by")
+    made.add_argument(
+        "--output", metavar="FILE", help="the archive (default: STATE/<name and version>.tar)"
+    )
+    made.add_argument(
+        "--downloads",
+        metavar="DIR",
+        help="for an NPU: Huawei's two artifacts, vLLM's sources, torch-npu's wheel, as "
+        "recipes/conda/README.md says (default: $BI_DOWNLOADS)",
+    )
+    made.add_argument(
+        "--cann", metavar="DIR", help="for an NPU: a local copy of Huawei's conda channel"
+    )
+    made.add_argument("--json", metavar="FILE", help="write the result here too")
+    made.add_argument("--verify", metavar="PATH", help="check an archive or an unpacked one")
+    made.add_argument(
+        "--state", metavar="DIR", help="folder for everything made on the way (default: build/)"
+    )
+    return made
+
+
+def check(place: Path, result: Path | None) -> int:
+    """``--verify``: one line a fault; the exit code."""
+    verdict = verify(place)
+    digest = file_sha256(place) if place.is_file() else None
+    if result is not None:
+        found = {"faults": verdict.faults, "files": len(verdict.sha256), "sha256": digest}
+        write_json(result, found)
+    for fault in verdict.faults:
+        print(f"bundle: {fault}")
+    if verdict.faults:
+        return FAULTY
+    about = verdict.about
+    print(
+        f"bundle: ok: {about['name']} {about['version']} for {about['soc']} ({about['kind']}), "
+        f"{len(verdict.sha256)} files" + (f", sha256 {digest}" if digest else "")
+    )
+    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Verify; or check, bootstrap, and go on in the tools' environment, whence nothing returns."""
+    reader = parser()
+    given = reader.parse_args(arguments)
+    environment = dict(os.environ)
+    if (given.soc is None) == (given.verify is None):
+        reader.error("expected a SOC, or --verify with a path")
+    try:
+        result = check_output(given.json, "--json") if given.json else None
+        if given.verify is not None:
+            if given.output:
+                reader.error("--verify makes nothing: it takes --json alone")
+            return check(absolute(given.verify), result)
+        state = state_folder(TREE, given.state, environment)
+        output = check_output(given.output, "--output") if given.output else ""
+        soc = resolved(given.soc)
+        named = given.downloads or (environment.get("BI_DOWNLOADS") if soc != "cpu" else None)
+        downloads, cann = folders_for(soc, named, given.cann)
+        options = Options(
+            soc=soc,
+            kind=given.kind,
+            downloads=downloads,
+            cann=cann,
+            state=str(state.root),
+            output=str(output),
+            json=str(result or ""),
+            clock=clock_of(environment),
+            started=time.time(),
+        )
+    except ValueError as error:
+        reader.error(str(error))
+    except BundleError as error:
+        print(f"bundle: {error}", file=sys.stderr)
+        return ERROR
+    warm = state.standin.exists() and state.stages_for(options.soc).exists()
+    missing = failures(
+        [
+            lambda: check_machine(platform.system(), platform.machine()),
+            lambda: check_python(sys.version_info[:2], ("venv", "ensurepip")),
+            lambda: find_compiler("cxx", environment),
+            lambda: find_cmake(environment),
+            # What quickstart takes, and the archive in the place of the prefix.
+            lambda: check_folder(state.root, COLD_BYTES // (6 if warm else 1)),
+        ]
+    )
+    if refused("bundle", missing):
+        return ERROR
+    progress = Progress(options.started)
+    return go_on("bundle", state, progress, json.dumps(asdict(options)), locks=LOCKS)
+
+
+if __name__ == "__main__":
+    try:
+        raise SystemExit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        print("bundle: interrupted; run it again to continue", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
