@@ -187,7 +187,7 @@ def test_the_sources_are_what_git_has_and_all_of_a_tree_that_is_no_clone(tmp_pat
     loose = {"source/gone", "source/link", "source/pkg/a.py", "source/script"}
     assert names().keys() == loose
     assert names()["source/script"] and names()["source/link"] and not names()["source/gone"]
-    (tree / ".gitignore").write_text("build/\n__pycache__/\n*.so\n")
+    (tree / ".gitignore").write_text("build/\n__pycache__/\n*.so\n*.tar\n")
     subprocess.run(["git", "init", "-q", tree], check=True)
     subprocess.run(["git", "-C", tree, "add", "."], check=True)
     (tree / "gone").unlink()

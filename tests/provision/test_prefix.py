@@ -119,7 +119,9 @@ def test_a_folder_that_was_not_made_here_is_refused(channel: Path, tmp_path: Pat
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     (theirs / "precious").touch()
-    with pytest.raises(PrefixError, match=r"not made by quickstart; choose another with --prefix"):
+    with pytest.raises(
+        PrefixError, match=r"not made by quickstart or from a bundle; choose another"
+    ):
         install(channel, theirs, tmp_path / "cache")
     assert (theirs / "precious").exists()
     (theirs / "precious").unlink()

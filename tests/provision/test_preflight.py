@@ -180,7 +180,10 @@ def test_a_wrong_variable_is_one_line(script: str, variable: str, value: str, sa
         (["--check", "'oops"], "No closing quotation"),
         (["--prefix", "~nosuchuser/x"], "cannot be a path here"),
         (["--prefix", "/tmp/with a blank"], "a folder with a blank in its path"),
-        (["--prefix", "/"], "/ exists and was not made by quickstart or from a bundle; choose another"),
+        (
+            ["--prefix", "/"],
+            "/ exists and was not made by quickstart or from a bundle; choose another",
+        ),
         (["--prefix", "/proc/version/prefix"], "cannot write to /proc/version; choose another"),
         (["--json", "/tmp"], "--json /tmp: it is a folder"),
     ],
