@@ -25,9 +25,10 @@ command -v "$python" >/dev/null 2>&1 ||
     die "$python is ${found:-not a Python}: set PYTHON to a Python 3.11 or newer"
   }
 
-# The root goes into this process's path only: what it starts sees the caller's environment.
+# The root and tools go into this process's path only: what it starts sees the caller's environment.
 exec "$python" -P -B -c '
 import runpy, sys
-sys.path.insert(0, sys.argv.pop(1))
+root = sys.argv.pop(1)
+sys.path[:0] = [root, f"{root}/tools"]
 runpy.run_module("csrc.stages", run_name="__main__", alter_sys=True)
 ' "$root" "$@"

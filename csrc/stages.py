@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages 1 and 2 from source: compile, package, install and try the operators.
+"""Stages 1 and 2: compile or, of Huawei's, fetch, package, install and try the operators.
 
 `csrc/build_batch_invariant_ops.sh` runs this module with the Python that the operators are for;
-recipes run one stage at a time. Nothing is downloaded, nothing is written into the source tree, and
-every failure ends in one line that says what to do.
+recipes run one stage at a time. Nothing is downloaded but Huawei's artifacts, where they are asked
+for; nothing is written into the source tree; every failure ends in one line that says what to do.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from typing import NoReturn
 
 from csrc.run_package import build as run_package
 from vllm_ascend import soc as soc_table
+from vllm_ascend.soc import cann
 
 PROGRAM = "build_batch_invariant_ops"
 CSRC = Path(__file__).resolve().parent
@@ -65,6 +66,15 @@ class StageError(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Official:
+    """Huawei's artifacts, as the user gives them; "" for what is known."""
+
+    run_package: str
+    sha256: str
+    extension: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
     """What was asked for, completed with the defaults."""
 
@@ -79,6 +89,8 @@ class Plan:
     build_dir: Path | None
     """Directory to build in, kept; by default a temporary one, removed."""
     jobs: int
+    official: Official | None = None
+    """Whose operators: Huawei's, or with None this tree's."""
 
     @property
     def place(self) -> Path:
@@ -108,8 +120,23 @@ def check_soc(soc: soc_table.Soc) -> None:
     if soc.is_npu:
         raise StageError(
             f"the AscendC sources of the operators for {soc.name} ({soc.product}) are missing: this"
-            " tree does not hold them yet; where there is no NPU, build for cpu"
+            " tree does not hold them yet; take Huawei's with --provider official, or where there"
+            " is no NPU, build for cpu"
         )
+
+
+def check_official(soc: soc_table.Soc) -> None:
+    """Sees that Huawei's operators for a SoC can be there, and the CANN that they need is.
+
+    Raises:
+        StageError: they cannot, or it is not.
+    """
+    if not soc.is_npu:
+        raise StageError("--provider official is for an NPU; for cpu take this tree's operators")
+    try:
+        cann.require(cann.find(), soc)
+    except soc_table.SocError as error:
+        raise StageError(f"Huawei's operators need CANN: {error}") from error
 
 
 def check_cmake() -> str:
@@ -405,10 +432,14 @@ def install_run_package(package: Path, install_path: Path) -> None:
     """Installs a run package below `install_path`.
 
     Raises:
-        StageError: its installer refused; the line is the installer's own.
+        StageError: its installer refused; the line is the installer's own. Or it installed nothing.
     """
+    # Huawei's adds to a directory that is named there, and fails where it names several.
+    environ = {key: value for key, value in os.environ.items() if key != "ASCEND_CUSTOM_OPP_PATH"}
+    install_path.mkdir(parents=True, exist_ok=True)  # which Huawei's does not
     done = subprocess.run(
         ["sh", package, "--quiet", f"--install-path={install_path}"],
+        env=environ,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -417,6 +448,12 @@ def install_run_package(package: Path, install_path: Path) -> None:
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         raise StageError(f"stage 1 install: {lines[-1].removeprefix(f'{package.name}: ')}")
+    library = install_path / VENDOR / run_package.LIBRARY
+    if not library.is_file():
+        raise StageError(
+            f"stage 1 install: {package.name} installed no {library}: it is not the run package of"
+            " the batch-invariant operators"
+        )
 
 
 def installed_stage1(plan: Plan, environ: Mapping[str, str]) -> Path:
@@ -447,20 +484,23 @@ def installed_stage1(plan: Plan, environ: Mapping[str, str]) -> Path:
     )
 
 
-def make_wheel(plan: Plan, workshop: Workshop) -> Path:
-    """Builds stage 2 from a copy of the sources and returns the wheel.
-
-    The copy is there because setuptools writes beside what it builds.
-
-    Raises:
-        StageError: a step failed.
-    """
+def copy_of_stage2(workshop: Workshop) -> Path:
+    """A copy of stage 2's sources, since setuptools writes beside what it builds."""
     copy = workshop.directory / "stage2" / "csrc"
     shutil.rmtree(copy.parent, ignore_errors=True)
     leave = shutil.ignore_patterns("build", "dist", "__pycache__", "*.egg-info", "*.so", ".*")
     shutil.copytree(CSRC, copy, ignore=leave)
     for name in ("LICENSE", "soc.toml"):
         shutil.copyfile(CSRC.parent / name, copy.parent / name)
+    return copy / EXTENSION.name
+
+
+def make_wheel(plan: Plan, workshop: Workshop, sources: Path) -> Path:
+    """Builds stage 2 and returns the wheel.
+
+    Raises:
+        StageError: a step failed.
+    """
     wheels = workshop.directory / "wheels"
     shutil.rmtree(wheels, ignore_errors=True)
     workshop.run(
@@ -468,7 +508,7 @@ def make_wheel(plan: Plan, workshop: Workshop) -> Path:
         [
             *(sys.executable, "-m", "pip", "wheel"),
             *("--no-build-isolation", "--no-deps", "--no-index"),
-            *("--wheel-dir", str(wheels), str(copy / EXTENSION.name)),
+            *("--wheel-dir", str(wheels), str(sources)),
         ],
         MAX_JOBS=str(plan.jobs),
         PIP_DISABLE_PIP_VERSION_CHECK="1",
@@ -562,12 +602,16 @@ def execute(plan: Plan) -> None:
         StageError: a stage failed; no later one has been begun.
         OSError: a file could not be read or written.
     """
-    check_soc(plan.soc)
+    if plan.official:
+        check_official(plan.soc)
+    else:
+        check_soc(plan.soc)
     # Everything that can be known beforehand, before minutes are spent.
     if 1 in plan.stages:
-        check_cmake()
-        check_compiler()
-        generator()
+        if not plan.official:
+            check_cmake()
+            check_compiler()
+            generator()
         if plan.install:
             if ":" in str(plan.install_path):
                 raise StageError(
@@ -584,15 +628,50 @@ def execute(plan: Plan) -> None:
         check_writable(plan.output, "--output")
     os.umask(0o022)  # a shared prefix is readable by others whatever the caller's umask is
     with workshop_for(plan) as workshop:
+        if plan.official:
+            execute_official(plan, plan.official, workshop)
+            return
         if 1 in plan.stages:
             package = make_run_package(plan, workshop)
             if plan.install:
                 install_run_package(package, plan.install_path)
                 say(f"  stage 1 installed in {place}")
         if 2 in plan.stages:
-            wheel = make_wheel(plan, workshop)
+            wheel = make_wheel(plan, workshop, copy_of_stage2(workshop))
             install_wheel(wheel, workshop)
             try_operators(place, workshop)
+
+
+def execute_official(plan: Plan, given: Official, workshop: Workshop) -> None:
+    """Runs the plan with Huawei's artifacts. They are all there and compared before one is used.
+
+    Raises:
+        StageError: one cannot be had or is another, or a stage failed; no later one has been begun.
+    """
+    from csrc import official  # not in the packages' sources
+
+    try:
+        wanted = []
+        if 1 in plan.stages:
+            wanted.append(official.run_package(plan.soc, given.run_package, given.sha256))
+        if 2 in plan.stages:
+            wanted.append(official.extension(given.extension))
+        files = [official.fetch(artifact, workshop.directory, say) for artifact in wanted]
+        if 1 in plan.stages:
+            package = files.pop(0)
+            if plan.output:
+                plan.output.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(package, plan.output / package.name)
+            if plan.install:
+                install_run_package(package, plan.install_path)
+                say(f"  stage 1 installed in {plan.place}")
+        if 2 in plan.stages:
+            sources = official.unpack(files.pop(), workshop.directory / "stage2")
+            install_wheel(make_wheel(plan, workshop, sources), workshop)
+    except official.OfficialError as error:
+        raise StageError(str(error)) from error
+    if 2 in plan.stages:
+        say("  not tried: call an operator on a machine with the NPU")
 
 
 # ---- and back -----------------------------------------------------------------------------------
@@ -654,7 +733,8 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Build and install the batch-invariant operators: stage 1, the operator run"
         " package, then stage 2, the wheel batch_invariant_ops, for the Python in $PYTHON (python3"
         " by default).",
-        epilog=f"Example: PYTHON=venv/bin/python bash csrc/{PROGRAM}.sh cpu",
+        epilog=f"Examples: PYTHON=venv/bin/python bash csrc/{PROGRAM}.sh cpu; bash"
+        f" csrc/{PROGRAM}.sh a3 --provider official",
     )
     parser.add_argument(
         "soc",
@@ -698,6 +778,23 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="compile N files at a time (default: the processors this process may use)",
     )
     parser.add_argument(
+        "--provider",
+        choices=("source", "official"),
+        default="source",
+        help="whose operators: this tree's (default), or for an NPU Huawei's prebuilt ones",
+    )
+    parser.add_argument(
+        "--official",
+        metavar="FILE_OR_URL",
+        help="Huawei's run package, where its sha256 is not known or its place is another",
+    )
+    parser.add_argument("--sha256", metavar="HEX", help="the sha256 of Huawei's run package")
+    parser.add_argument(
+        "--official-extension",
+        metavar="FILE_OR_URL",
+        help="Huawei's sources of stage 2, where there is no network",
+    )
+    parser.add_argument(
         "--uninstall",
         action="store_true",
         help="remove what the script installed: the wheel from that Python, stage 1 from where it"
@@ -708,6 +805,9 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--jobs: expected a number from 1, found {options.jobs}")
     if options.run_package_only and (options.stage == 2 or options.install_path):
         parser.error("--run-package-only installs nothing and has no stage 2")
+    given = (options.official, options.sha256, options.official_extension)
+    if options.provider != "official" and any(given):
+        parser.error("--official, --sha256 and --official-extension need --provider official")
     if options.uninstall and (options.run_package_only or options.output or options.build_dir):
         parser.error("--uninstall builds nothing: it takes --stage and --install-path alone")
     return options
@@ -739,6 +839,11 @@ def planned(options: argparse.Namespace) -> Plan:
         output=output.absolute() if output else None,
         build_dir=options.build_dir.absolute() if options.build_dir else None,
         jobs=options.jobs,
+        official=Official(
+            options.official or "", options.sha256 or "", options.official_extension or ""
+        )
+        if options.provider == "official"
+        else None,
     )
 
 

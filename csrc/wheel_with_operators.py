@@ -129,7 +129,7 @@ def add(wheel: Path, environ: Mapping[str, str]) -> Path:
         package = stages.make_run_package(asked, workshop)
         root, site = workshop.directory / "opp", workshop.directory / "site"
         stages.install_run_package(package, root)
-        built = stages.make_wheel(asked, workshop)
+        built = stages.make_wheel(asked, workshop, stages.copy_of_stage2(workshop))
         with zipfile.ZipFile(built) as archive:
             archive.extractall(site)
         stages.try_operators(root / stages.VENDOR, workshop, PYTHONPATH=str(site))

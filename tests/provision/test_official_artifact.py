@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA = b"a run package"
 SHA256 = hashlib.sha256(DATA).hexdigest()
 NAME = "cann-ops-batch_invariant-910b-2.0.0-linux.x86_64.run"
-UNKNOWN, KNOWN = Lock("2.0.0", {}), Lock("2.0.0", {NAME: SHA256})
+UNKNOWN, KNOWN = Lock("2.0.0", "", {}), Lock("2.0.0", "", {NAME: SHA256})
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_one_that_is_not_known_is_given(downloads: Path) -> None:
     with pytest.raises(
         ArtifactError, match=f"gives sha256 {SHA256} .* the known one is {'0' * 64}"
     ):
-        find(NAME, downloads, Lock("2.0.0", {NAME: "0" * 64}))
+        find(NAME, downloads, Lock("2.0.0", "", {NAME: "0" * 64}))
 
 
 def test_another_file_a_missing_one_and_a_bad_list_are_told(downloads: Path) -> None:

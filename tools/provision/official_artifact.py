@@ -36,9 +36,10 @@ class ArtifactError(RuntimeError):
 
 @dataclass(frozen=True)
 class Lock:
-    """What is known of the artifacts: their version and, of some, the sha256 by file name."""
+    """What is known of the artifacts: their version, where they lie, of some the sha256 by name."""
 
     version: str
+    url: str
     sha256: Mapping[str, str]
 
     def run_package(self, label: str, machine: str) -> str:
@@ -67,7 +68,7 @@ def _table(path: Path) -> dict[str, Any]:
 def read_lock(path: Path | None = None) -> Lock:
     """The lock of this tree."""
     table = _table(path or _beside_or_in_tree("official.toml", "locks"))
-    return Lock(table["version"], table["sha256"])
+    return Lock(table["version"], table["url"], table["sha256"])
 
 
 def label_of(soc: str) -> str:
