@@ -122,3 +122,11 @@ def test_an_unknown_model_is_named_with_the_known_ones(
     error = capsys.readouterr().err
     assert "'qwen1'" in error and "qwen3-moe" in error
     assert not (tmp_path / "m").exists()
+
+
+def test_more_than_the_file_system_holds_is_refused_before_it_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["make-model", "qwen3", str(tmp_path / "m"), "--layers", str(10**18)]) == 3
+    assert "GB free" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -276,6 +277,16 @@ def _write_weights(directory: Path, shape: Shape, seed: int, shard_bytes: int) -
     (directory / "model.safetensors.index.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
+def _weight_bytes(shape: Shape) -> int:
+    """Bytes of all weights; without a walk over the layers, which are alike."""
+
+    def of(layers: int) -> int:
+        cut = replace(shape, num_hidden_layers=layers)
+        return sum(2 * math.prod(dims) for _, dims, _, _ in _weight_tensors(cut))
+
+    return of(0) + (of(1) - of(0)) * shape.num_hidden_layers
+
+
 def make_model(
     name: str,
     directory: Path,
@@ -288,8 +299,8 @@ def make_model(
 
     `directory` may not exist yet, or be empty. The same name, seed and number of layers give the
     same bytes. A file of weights is closed before it grows over `shard_bytes`. Raises ValueError
-    for an unknown name, a seed below 0 or less than one layer or byte, and FileExistsError for a
-    directory in use.
+    for an unknown name, a seed below 0 or less than one layer or byte, FileExistsError for a
+    directory in use, and OSError where the file system has no room for the weights.
     """
     if name not in SHAPES:
         raise ValueError(f"unknown model {name!r}; known: {', '.join(SHAPES)}")
@@ -305,6 +316,12 @@ def make_model(
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise FileExistsError(f"{directory} exists and is not empty; give another directory")
     directory.parent.mkdir(parents=True, exist_ok=True)
+    needed, free = _weight_bytes(shape), shutil.disk_usage(directory.parent).free
+    if needed > free:
+        raise OSError(
+            f"the weights take {needed / 1e9:.1f} GB, and {directory.parent} has "
+            f"{free / 1e9:.1f} GB free"
+        )
     # Beside the directory, so that the rename at the end stays inside one file system.
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}-") as made:
         model = Path(made) / "model"
