@@ -16,7 +16,7 @@ from vllm_ascend import soc
 from vllm_ascend.batch_invariant.tiny_models import make_model
 
 ROOT = guide.DOCS.parent
-TRANSLATIONS = {"guide.zh-CN.md": "guide.md"}
+TRANSLATIONS = {"guide.zh-CN.md": "guide.md", "clusters.zh-CN.md": "clusters.md"}
 DOCUMENTS = sorted(path.name for path in guide.DOCS.glob("*.md"))
 
 
