@@ -139,6 +139,8 @@ def test_ended_by_a_signal_the_command_says_one_line(tmp_path: Path) -> None:
         (["910b"], {"BI_DOWNLOADS": ""}, "ascend910b needs --downloads DIR"),
         (["910b"], {"BI_DOWNLOADS": "/"}, "ascend910b needs --cann DIR"),
         (["910b", "--downloads", "/no/such"], {}, "--downloads /no/such: there is no such folder"),
+        (["cpu", "--mirror", "/"], {}, "--mirror is for --kind spack"),
+        (["910b", "--kind", "spack", "--cann", "/"], {}, "--cann is for --kind conda"),
         (["cpu", "--kind", "rpm"], {}, "--kind: invalid choice: 'rpm'"),
         (["cpu", "--output", "/no/such/x"], {}, "--output /no/such/x: its folder does not exist"),
         (["cpu", "--output", "/"], {}, "--output /: it is a folder; give a file"),

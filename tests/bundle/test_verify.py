@@ -163,7 +163,12 @@ LIES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str]] = {
         lambda d: d["packages.conda"].update({"more.conda": d["packages.conda"][FILE]}),
         f"{INDEX} lists more.conda, which is not there",
     ),
-    "the bundle is of another kind": (
+    "the bundle does not say what it is": (
+        "bundle.json",
+        lambda d: d.update(soc=None),
+        "bundle.json does not say: soc",
+    ),
+    "the bundle is of another layout": (
         "bundle.json",
         lambda d: d.update(schema=99),
         "bundle.json: expected schema 1, found 99",
@@ -268,6 +273,23 @@ def test_where_it_cannot_be_installed_one_line_says_why(root: Path, tmp_path: Pa
     assert not (tmp_path / "a blank").exists()
     done = install(root)
     assert done.returncode == 3 and "--prefix" in done.stderr
+
+
+def test_a_bundle_for_spack_says_what_is_missing(root: Path, tmp_path: Path) -> None:
+    done = install(root, "--prefix", tmp_path / "prefix", "--spack", "spack")
+    assert done.returncode == 3
+    assert "--spack is for a bundle of the kind spack" in done.stderr.splitlines()[-1]
+    edit(root / "bundle.json", lambda about: about.update(kind="spack"))
+    sum_again(root)
+    done = install(root, "--prefix", tmp_path / "prefix", "--spack", "/no/such/spack")
+    assert done.returncode == 3
+    assert "there is no /no/such/spack; name Spack's command" in done.stderr.splitlines()[-1]
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others/file").touch()
+    done = install(root, "--prefix", tmp_path / "others")
+    assert done.returncode == 3
+    assert "exists and was not made from a bundle; choose" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "prefix").exists()
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def write_packages(path: Path, packages: Mapping[str, Any]) -> None:
     path.write_text(yaml.safe_dump({"packages": dict(packages)}))
 
 
-def run_package_for(row: soc.Soc, folder: Path) -> run_package.Built:
+def run_package_for(row: soc.Soc, folder: Path, version: str = "0.1.0") -> run_package.Built:
     """A run package in the place of Huawei's: it installs as one does, and has no operator."""
     stage = folder / "stage"
     (stage / "op_api/lib").mkdir(parents=True)
@@ -90,15 +90,19 @@ def run_package_for(row: soc.Soc, folder: Path) -> run_package.Built:
     library = stage / "op_api/lib/libcust_opapi.so"
     command = ["cc", "-shared", "-nostdlib", "-x", "c", "/dev/null", "-o", str(library)]
     subprocess.run(command, check=True)
-    return run_package.build(stage, row, folder, version="0.1.0")
+    return run_package.build(stage, row, folder, version=version)
 
 
-def extension_archive(folder: Path) -> Path:
-    """An archive in the place of Huawei's extension: a package that has nothing but its name."""
+def extension_archive(folder: Path, imports: str = "import torch\n") -> Path:
+    """An archive in the place of Huawei's extension: a package that has nothing but its name.
+
+    Args:
+        imports: what it needs of others to be built.
+    """
     path = folder / "batch_invariant-torch_ops_extension-2.0.0.zip"
     setup = (
         "from setuptools import setup\n"
-        "import torch\n"
+        f"{imports}"
         "setup(name='batch_invariant_ops', version='2.0.0', packages=['batch_invariant_ops'])\n"
     )
     with zipfile.ZipFile(path, "w") as archive:

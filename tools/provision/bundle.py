@@ -21,7 +21,7 @@ from provision.state import VARIABLE, absolute, file_sha256, state_folder, write
 from provision.toolchain import find_cmake, find_compiler
 
 LOCKS = ("channel-tools", "sbom")
-KINDS = ("conda",)
+KINDS = ("conda", "spack")
 FAULTY = 1
 
 _DESCRIPTION = """\
@@ -30,6 +30,9 @@ channel of vllm-ascend for one SoC and all it needs, the installer, this tree, i
 SHA256SUMS and a software bill of materials (CycloneDX). There, with Python 3.11 alone:
 
   tar -xf FILE && bash <the folder>/install --prefix DIR
+
+With --kind spack it holds what Spack needs instead: its externals' wheels, a source mirror, the
+recipes and the site's files. The same command then installs by the Spack that is there.
 
 The same sources on the same machine give the same bytes. With --verify, check such an archive, or
 the folder that it was unpacked to: one line for each fault."""
@@ -54,6 +57,8 @@ class Options:
     # Of an NPU: the folders that --downloads and --cann name; "" for cpu.
     downloads: str
     cann: str
+    # Of the kind spack: the folder that --mirror names, or "".
+    mirror: str
     # "" for a name of its own in the state folder.
     output: str
     json: str
@@ -110,26 +115,25 @@ def resolved(name: str) -> str:
         raise ValueError(str(error)) from None
 
 
-def folders_for(soc: str, downloads: str | None, cann: str | None) -> tuple[str, str]:
-    """What --downloads and --cann name, as absolute paths; ("", "") for cpu.
+def check_folders(soc: str, kind: str, given: dict[str, str]) -> dict[str, str]:
+    """The folders that --downloads, --cann and --mirror name, as absolute paths or "".
 
     Raises:
-        ValueError: one is missing, is no folder, or is given for cpu.
+        ValueError: one is missing, is no folder, or is for another SoC or kind.
     """
-    given = {"--downloads": downloads, "--cann": cann}
-    if soc == "cpu":
-        if any(given.values()):
-            raise ValueError("--downloads and --cann are for an NPU; cpu takes neither")
-        return "", ""
-    found = []
-    for option, text in given.items():
-        if not text:
+    if soc == "cpu" and (given["--downloads"] or given["--cann"]):
+        raise ValueError("--downloads and --cann are for an NPU; cpu takes neither")
+    for option, its_kind in (("--cann", "conda"), ("--mirror", "spack")):
+        if given[option] and kind != its_kind:
+            raise ValueError(f"{option} is for --kind {its_kind}")
+    needed = {"conda": ("--downloads", "--cann"), "spack": ("--downloads",)}[kind]
+    for option in needed:
+        if soc != "cpu" and not given[option]:
             raise ValueError(f"{soc} needs {option} DIR: see recipes/conda/README.md")
-        folder = absolute(text)
-        if not folder.is_dir():
+    for option, text in given.items():
+        if text and not absolute(text).is_dir():
             raise ValueError(f"{option} {text}: there is no such folder")
-        found.append(str(folder))
-    return found[0], found[1]
+    return {option: str(absolute(text)) if text else "" for option, text in given.items()}
 
 
 def parser() -> Parser:
@@ -152,7 +156,12 @@ def parser() -> Parser:
         "recipes/conda/README.md says (default: $BI_DOWNLOADS)",
     )
     made.add_argument(
-        "--cann", metavar="DIR", help="for an NPU: a local copy of Huawei's conda channel"
+        "--cann", metavar="DIR", help="for an NPU by conda: a local copy of Huawei's channel"
+    )
+    made.add_argument(
+        "--mirror",
+        metavar="DIR",
+        help="for spack: a Spack source mirror whose archives are to come along",
     )
     made.add_argument("--json", metavar="FILE", help="write the result here too")
     made.add_argument("--verify", metavar="PATH", help="check an archive or an unpacked one")
@@ -197,13 +206,22 @@ def main(arguments: Sequence[str]) -> int:
         state = state_folder(TREE, given.state, environment)
         output = check_output(given.output, "--output") if given.output else ""
         soc = resolved(given.soc)
-        named = given.downloads or (environment.get("BI_DOWNLOADS") if soc != "cpu" else None)
-        downloads, cann = folders_for(soc, named, given.cann)
+        named = given.downloads or (environment.get("BI_DOWNLOADS") if soc != "cpu" else "")
+        folders = check_folders(
+            soc,
+            given.kind,
+            {
+                "--downloads": named or "",
+                "--cann": given.cann or "",
+                "--mirror": given.mirror or "",
+            },
+        )
         options = Options(
             soc=soc,
             kind=given.kind,
-            downloads=downloads,
-            cann=cann,
+            downloads=folders["--downloads"],
+            cann=folders["--cann"],
+            mirror=folders["--mirror"],
             state=str(state.root),
             output=str(output),
             json=str(result or ""),
@@ -215,13 +233,17 @@ def main(arguments: Sequence[str]) -> int:
     except BundleError as error:
         print(f"bundle: {error}", file=sys.stderr)
         return ERROR
-    warm = state.standin.exists() and state.stages_for(options.soc).exists()
+    warm = state.wheels.exists() and state.stages_for(options.soc).exists()
     missing = failures(
         [
             lambda: check_machine(platform.system(), platform.machine()),
             lambda: check_python(sys.version_info[:2], ("venv", "ensurepip")),
-            lambda: find_compiler("cxx", environment),
-            lambda: find_cmake(environment),
+            # Spack compiles on the other machine.
+            *(
+                (lambda: find_compiler("cxx", environment), lambda: find_cmake(environment))
+                if options.kind == "conda"
+                else ()
+            ),
             # What quickstart takes, and the archive in the place of the prefix.
             lambda: check_folder(state.root, COLD_BYTES // (6 if warm else 1)),
         ]

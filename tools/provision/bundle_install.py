@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from provision import bundle_install_spack
 from provision.bundle_verify import BundleError, verify
 from provision.first_half import ERROR, INTERRUPTED, Parser
 from provision.prefix_stamp import PrefixError
@@ -53,14 +54,24 @@ class InstallError(RuntimeError):
     """The bundle cannot be installed here; one line says why."""
 
 
+EXPECTED = (
+    BundleError,
+    InstallError,
+    PrefixError,
+    bundle_install_spack.SpackError,
+    OSError,
+    zipfile.BadZipFile,
+)
+
+
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def check_here(about: dict[str, Any], prefix: Path) -> None:
     """InstallError unless this machine is one that the bundle is for, with room for it."""
-    if about.get("kind") != "conda":
-        raise InstallError(f"this bundle is of the kind {about.get('kind')!r}: see its README")
+    if about.get("kind") not in ("conda", "spack"):
+        raise InstallError(f"this bundle is of the kind {about.get('kind')!r}: take a newer tree's")
     machine = platform.machine()
     if machine != about["machine"]:
         raise InstallError(f"the bundle is for {about['machine']}, this machine is {machine}")
@@ -124,7 +135,37 @@ def try_it(prefix: Path, soc: str) -> None:
         )
 
 
-def run(root: Path, prefix: Path) -> int:
+def install_conda(root: Path, about: dict[str, Any], prefix: Path, progress: Progress) -> str:
+    """Make the prefix and try it; the line to end with. The caller keeps others out."""
+    changed = install(root, about, prefix, progress)
+    progress("try", "the new prefix's Python")
+    try_it(prefix, about["soc"])
+    word = "in" if changed else "was already in"
+    return (
+        f"{word} {prefix}; activate with: conda activate {prefix} "
+        f"(without conda: export PATH={prefix}/bin:$PATH)"
+    )
+
+
+def install_spack(
+    root: Path, about: dict[str, Any], prefix: Path, spack: str, progress: Progress
+) -> str:
+    """Let Spack install; the line to end with. The caller keeps others out."""
+    place = bundle_install_spack.install(root, about, prefix, spack, progress)
+    return f"by Spack, its environment in {place}; use it with: spack -e {place} load vllm-ascend"
+
+
+def check_target(kind: str, prefix: Path) -> None:
+    """InstallError if the prefix is somebody else's, or cannot be one."""
+    if kind == "spack":
+        bundle_install_spack.check_prefix(prefix)
+        return
+    missing = list(failures([lambda: check_no_blank(prefix), lambda: check_prefix(prefix)]))
+    if missing:
+        raise InstallError(missing[0])
+
+
+def run(root: Path, prefix: Path, spack: str | None) -> int:
     """Check the bundle, make the prefix, try it; the exit code."""
     progress = Progress()
     progress("check", f"every file of {root}")
@@ -137,21 +178,21 @@ def run(root: Path, prefix: Path) -> int:
             file=sys.stderr,
         )
         return DAMAGED
-    missing = list(failures([lambda: check_no_blank(prefix), lambda: check_prefix(prefix)]))
-    if missing:
-        raise InstallError(missing[0])
-    check_here(verdict.about, prefix)
+    about = verdict.about
+    check_target(about["kind"], prefix)
+    check_here(about, prefix)
+    command = ""
+    if about["kind"] == "spack":
+        command = bundle_install_spack.find_spack(spack, os.environ)
+    elif spack:
+        raise InstallError("--spack is for a bundle of the kind spack; this one needs none")
     lock = prefix.with_name(f".{prefix.name}.lock")
     with exclusive(lock, lambda: progress("prefix", f"waiting for another run for {prefix}")):
-        changed = install(root, verdict.about, prefix, progress)
-        progress("try", "the new prefix's Python")
-        try_it(prefix, verdict.about["soc"])
-    word = "in" if changed else "was already in"
-    print(
-        f"install: ok: {verdict.about['name']} {verdict.about['version']} for "
-        f"{verdict.about['soc']} {word} {prefix}; activate with: conda activate {prefix} "
-        f"(without conda: export PATH={prefix}/bin:$PATH)"
-    )
+        if command:
+            said = install_spack(root, about, prefix, command, progress)
+        else:
+            said = install_conda(root, about, prefix, progress)
+    print(f"install: ok: {about['name']} {about['version']} for {about['soc']} {said}")
     return 0
 
 
@@ -164,18 +205,23 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _terminated)
     parser = Parser(
         prog="install",
-        description="Install this bundle into a prefix, with no network and no other tool than\n"
-        "Python 3.11. Every file is compared with SHA256SUMS first.",
+        description="Install this bundle into a prefix with no network. It takes Python 3.11 and,\n"
+        "of the kind spack, Spack. Every file is compared with SHA256SUMS first.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--prefix", metavar="DIR", required=True, help="where to install")
+    parser.add_argument(
+        "--spack",
+        metavar="COMMAND",
+        help="the Spack to use (default: $SPACK_ROOT/bin/spack, spack)",
+    )
     given = parser.parse_args(arguments[1:])
     try:
-        return run(Path(arguments[0]), absolute(given.prefix))
+        return run(Path(arguments[0]), absolute(given.prefix), given.spack)
     except ValueError as error:
         parser.error(str(error))
-    except (BundleError, InstallError, PrefixError, OSError, zipfile.BadZipFile) as error:
+    except EXPECTED as error:
         print(f"install: {' '.join(str(error).split())}", file=sys.stderr)
         return ERROR
     except KeyboardInterrupt:

@@ -13,13 +13,14 @@ import sys
 import tomllib
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from provision import (
     bundle_archive,
     bundle_sources,
+    bundle_spack,
     conda_archive,
     download,
     lockfile,
@@ -32,10 +33,15 @@ from provision.bundle import Options
 from provision.bundle_archive import SUMS, Member
 from provision.bundle_verify import ABOUT, SBOM, SCHEMA, SECTIONS, BundleError, verify
 from provision.first_half import ERROR, INTERRUPTED, TREE
-from provision.prefix_stamp import Installed
 from provision.preflight import one_line
 from provision.progress import Progress
-from provision.quickstart_stages import EXPECTED, PACKAGE, build_recipes, make_standin
+from provision.quickstart_stages import (
+    EXPECTED,
+    PACKAGE,
+    build_recipes,
+    locked_pins,
+    make_standin,
+)
 from provision.sbom import Item
 from provision.standin import native_subdir
 from provision.state import State, exclusive, file_sha256, write_json
@@ -188,7 +194,7 @@ def npu_downloads(folder: Path, soc: str) -> str:
     return hashlib.sha256("".join(map(file_sha256, found)).encode()).hexdigest()
 
 
-def conda_content(options: Options, progress: Progress) -> tuple[Content, list[Installed]]:
+def conda_content(options: Options, progress: Progress) -> Content:
     """Build what the SoC takes, and find its closure; the caller holds the state's lock."""
     state = State(Path(options.state))
     environment = dict(os.environ)
@@ -212,7 +218,46 @@ def conda_content(options: Options, progress: Progress) -> tuple[Content, list[I
         pins, state.root / "installer", lambda text: progress("installer", text)
     )
     installer, tools = wheel_parts(list(wheels.values()))
+    about = {**described(options), "specs": specs, "installed_bytes": size}
+    return Content(
+        about=about,
+        members=[*members, *installer, *own_members()],
+        items=[*items, *tools],
+        roots=(*(spec.split()[0] for spec in specs), *INSTALLER),
+    )
+
+
+def spack_content(options: Options, progress: Progress) -> Content:
+    """What Spack takes; the caller holds the state's lock."""
+    state = State(Path(options.state))
+    locks = TREE / "locks"
+    # All that is locked: what is left out of a folder of wheels is removed from it.
+    files = download.download(locked_pins(), state.wheels, lambda text: progress("wheels", text))
+    wheels = [files[pin.name] for pin in bundle_spack.pins_of(locks, options.soc)]
+    items = list(bundle_spack.wheel_items(wheels))
+    members = [Member(f"wheels/{path.name}", path) for path in wheels]
+    parts = [*bundle_spack.mirrored(Path(options.mirror))] if options.mirror else []
+    official = {}
+    if options.downloads:
+        parts += bundle_spack.npu_archives(Path(options.downloads), locks)
+        official = dict(bundle_spack.official_parts(Path(options.downloads), options.soc))
+    # Both may have one: by their place.
+    more = {member.path: (member, item) for member, item in (*parts, *official.values())}
+    members += [member for member, _ in more.values()]
+    items += [item for _, item in more.values()]
     about = {
+        **described(options),
+        "locks": list(bundle_spack.locks_of(options.soc)),
+        "official": {name: (item.path, item.sha256) for name, (_, item) in official.items()},
+        # A wheel is about a third of what it unpacks to.
+        "installed_bytes": 3 * sum(path.stat().st_size for path in wheels),
+    }
+    return Content(about, [*members, *own_members()], items, tuple(item.name for item in items))
+
+
+def described(options: Options) -> dict[str, Any]:
+    """What every bundle says of itself."""
+    return {
         "schema": SCHEMA,
         "kind": options.kind,
         "soc": options.soc,
@@ -221,21 +266,13 @@ def conda_content(options: Options, progress: Progress) -> tuple[Content, list[I
         "subdir": native_subdir(),
         "machine": platform.machine(),
         "libc": platform.libc_ver()[1],
-        "specs": specs,
-        "installed_bytes": size,
     }
-    content = Content(
-        about=about,
-        members=[
-            *members,
-            *installer,
-            *bundle_sources.source_members(TREE),
-            Member("install", TREE / "tools" / "bundle-install", executable=True),
-        ],
-        items=[*items, *tools],
-        roots=(*(spec.split()[0] for spec in specs), *INSTALLER),
-    )
-    return content, prefix.described(records)
+
+
+def own_members() -> list[Member]:
+    """What every bundle holds of this tree."""
+    install = Member("install", TREE / "tools" / "bundle-install", executable=True)
+    return [*bundle_sources.source_members(TREE), install]
 
 
 def run(options: Options) -> int:
@@ -247,7 +284,8 @@ def run(options: Options) -> int:
         held.enter_context(
             exclusive(state.lock, lambda: progress("start", f"{waiting}{state.root}"))
         )
-        content, packages = conda_content(options, progress)
+        make = conda_content if options.kind == "conda" else spack_content
+        content = make(options, progress)
         target = Path(options.output or state.root / f"{content.name}.tar")
         held.enter_context(
             exclusive(
@@ -265,10 +303,15 @@ def run(options: Options) -> int:
                 "size": size,
                 "soc": options.soc,
                 "kind": options.kind,
-                "packages": [asdict(package) for package in packages],
+                "packages": [
+                    {"name": item.name, "version": item.version, "sha256": item.sha256}
+                    for item in content.items
+                ],
             }
             write_json(Path(options.json), result)
-    print(f"bundle: ok: {target}, {len(packages)} packages, {size / 1e6:.0f} MB, sha256 {digest}")
+    print(
+        f"bundle: ok: {target}, {len(content.items)} packages, {size / 1e6:.0f} MB, sha256 {digest}"
+    )
     print(f"to install: tar -xf {target.name} && bash {content.name}/install --prefix DIR")
     return 0
 

@@ -22,10 +22,12 @@ from provision.bundle_archive import SUMS, Fault, digest_of, in_archive, in_fold
 SCHEMA = 1
 ABOUT = "bundle.json"
 SBOM = "sbom.cdx.json"
+# What every bundle says of itself in ABOUT, as text.
+DESCRIPTION = ("kind", "soc", "name", "version", "subdir", "machine", "libc")
 # A component's property that names its file in the bundle.
 PATH_PROPERTY = "batch-invariant:path"
 # What the software bill of materials lists, file by file.
-LISTED = ("channel/", "mirror/", "wheels/")
+LISTED = ("channel/", "mirror/", "official/", "wheels/")
 # Of an index: packages in conda's old format and in its new one.
 SECTIONS = ("packages", "packages.conda")
 _INDEX = re.compile(r"channel/([a-z0-9-]+)/repodata\.json")
@@ -99,6 +101,8 @@ def _compare(verdict: Verdict) -> None:
     if about:
         if about.get("schema") != SCHEMA:
             fault(f"{ABOUT}: expected schema {SCHEMA}, found {about.get('schema')!r}")
+        elif lacking := [key for key in DESCRIPTION if not isinstance(about.get(key), str)]:
+            fault(f"{ABOUT} does not say: {', '.join(lacking)}")
         else:
             verdict.about = about
     document = _object(verdict, SBOM, fault)
