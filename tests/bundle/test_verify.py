@@ -53,6 +53,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         "channel/more is not in SHA256SUMS",
     ),
     "a file is a link": (link, "install: a link or device"),
+    "a name is none to print": (
+        lambda root: Path(os.fsdecode(os.fsencode(root) + b"/a\x1b[2J\n\xff")).touch(),
+        "a\N{REPLACEMENT CHARACTER}[2J",
+    ),
     "a folder is a link": (
         lambda root: (root / "else").symlink_to("/etc"),
         "else: a link; a bundle holds plain files",
@@ -229,6 +233,9 @@ def install(root: Path, *arguments: str | Path) -> subprocess.CompletedProcess[s
 
 def test_the_one_command_makes_a_prefix_and_leaves_nothing_else(root: Path, tmp_path: Path) -> None:
     prefix = tmp_path / "prefix"
+    for left in (".prefix.work", ".prefix.new"):  # by one that was killed
+        (tmp_path / left).mkdir()
+        (tmp_path / left / "half").touch()
     done = install(root, "--prefix", prefix)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"install: ok: vllm-ascend 1.0 for cpu in {prefix}; activate")

@@ -126,13 +126,13 @@ def check_folders(soc: str, kind: str, given: dict[str, str]) -> dict[str, str]:
     for option, its_kind in (("--cann", "conda"), ("--mirror", "spack")):
         if given[option] and kind != its_kind:
             raise ValueError(f"{option} is for --kind {its_kind}")
+    for option, text in given.items():
+        if text and not absolute(text).is_dir():
+            raise ValueError(f"{option} {text}: there is no such folder")
     needed = {"conda": ("--downloads", "--cann"), "spack": ("--downloads",)}[kind]
     for option in needed:
         if soc != "cpu" and not given[option]:
             raise ValueError(f"{soc} needs {option} DIR: see recipes/conda/README.md")
-    for option, text in given.items():
-        if text and not absolute(text).is_dir():
-            raise ValueError(f"{option} {text}: there is no such folder")
     return {option: str(absolute(text)) if text else "" for option, text in given.items()}
 
 
@@ -244,8 +244,11 @@ def main(arguments: Sequence[str]) -> int:
                 if options.kind == "conda"
                 else ()
             ),
-            # What quickstart takes, and the archive in the place of the prefix.
-            lambda: check_folder(state.root, COLD_BYTES // (6 if warm else 1)),
+            # What quickstart takes, with the archive in the prefix's place; of the kind spack,
+            # wheels and archive.
+            lambda: check_folder(
+                state.root, COLD_BYTES // (6 if warm else 1 if options.kind == "conda" else 3)
+            ),
         ]
     )
     if refused("bundle", missing):

@@ -46,6 +46,12 @@ class Verdict:
     documents: dict[str, bytes] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
 
+    def fault(self, text: str) -> None:
+        """Add a line; what a name in a bundle holds is shown without being obeyed by a terminal."""
+        self.faults.append(
+            "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+        )
+
 
 def _is_document(path: str) -> bool:
     return path in (ABOUT, SBOM, SUMS) or _INDEX.fullmatch(path) is not None
@@ -58,7 +64,7 @@ def verify(place: Path) -> Verdict:
         BundleError: there is nothing of the kind.
     """
     verdict = Verdict()
-    fault = verdict.faults.append
+    fault = verdict.fault
     try:
         if place.is_dir():
             _read(in_folder(place, fault), verdict)
@@ -78,14 +84,14 @@ def _read(files: Iterator[tuple[str, Any]], verdict: Verdict) -> None:
         try:
             verdict.sha256[path], text = digest_of(content, keep)
         except ValueError as error:
-            verdict.faults.append(f"{path}: {error}")
+            verdict.fault(f"{path}: {error}")
             continue
         if keep:
             verdict.documents[path] = text
 
 
 def _compare(verdict: Verdict) -> None:
-    fault = verdict.faults.append
+    fault = verdict.fault
     if SUMS not in verdict.documents:
         fault(f"{SUMS} is missing")
         return
