@@ -199,8 +199,8 @@ def test_its_module_is_loaded_and_a_second_soc_is_not(installed: Shell) -> None:
     lmod = installed.spack.scope.parent / "lmod"
     name = f"vllm-ascend/0.32.0-{NPU.targets[0]}.lua"
     (module,) = lmod.rglob(name)
-    # Unlike the package, a module file heeds the umask.
-    assert not module.stat().st_mode & stat.S_IROTH
+    # Unlike a package, the folders of the module files heed the umask.
+    assert not module.parent.stat().st_mode & stat.S_IXOTH
     shutil.rmtree(lmod)
     installed.run(guide.block("id=site-modules", DOCUMENT))
     (module,) = lmod.rglob(name)
