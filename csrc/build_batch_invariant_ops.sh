@@ -15,10 +15,12 @@ die() {
 }
 
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source-path=SCRIPTDIR source=../tools/python-3.11.sh
+source "$root/tools/python-3.11.sh"
 python=${PYTHON:-python3}
 command -v "$python" >/dev/null 2>&1 ||
   die "there is no '$python': install Python 3.11 or newer, or set PYTHON to one"
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+is_python_311_or_newer "$python" ||
   {
     found=$("$python" --version 2>&1) || :
     found=${found%%$'\n'*} # other programs say more

@@ -583,6 +583,7 @@ def workshop_for(plan: Plan) -> Iterator[Workshop]:
     """The directory to build in: `plan.build_dir`, or a temporary one that is removed."""
     with contextlib.ExitStack() as stack:
         if plan.build_dir is not None:
+            check_writable(plan.build_dir, "--build-dir")
             plan.build_dir.mkdir(parents=True, exist_ok=True)
             directory = plan.build_dir.resolve()
         else:
@@ -725,6 +726,14 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{PROGRAM}: {message}; see --help\n")
 
 
+def directory(text: str) -> Path:
+    """An argument that names a directory: not the empty text of an unset variable, which to Path
+    is the current one."""
+    if not text:
+        raise argparse.ArgumentTypeError("needs a directory")
+    return Path(text)
+
+
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options of a command line; exits as argparse does."""
     parser = OneLineParser(
@@ -745,7 +754,7 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--install-path",
-        type=Path,
+        type=directory,
         metavar="DIR",
         help="install stage 1 into DIR/vendors/batch_invariant (default:"
         " <sys.prefix>/share/ascend/opp of that Python)",
@@ -759,13 +768,13 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--output",
         "-o",
-        type=Path,
+        type=directory,
         metavar="DIR",
         help="keep the run package, the wheel and, for pip, the wheel's sha256 in DIR",
     )
     parser.add_argument(
         "--build-dir",
-        type=Path,
+        type=directory,
         metavar="DIR",
         help="build in DIR and keep it (default: a temporary directory in $TMPDIR)",
     )

@@ -41,6 +41,7 @@ class AscendCpuPlatform(CpuPlatform):
     def check_and_update_config(cls, vllm_config: Any) -> None:
         """vLLM's settings for a CPU; with the mode on, the guard and our worker and scheduler."""
         if not enabled():
+            logger.info("Batch-invariant mode is off: VLLM_BATCH_INVARIANT is not 1.")
             super().check_and_update_config(vllm_config)
             return
         guard.require_our_platform()

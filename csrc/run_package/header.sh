@@ -7,10 +7,11 @@
 #
 # The package is compared with its sha256 twice, in two places that share no statement. The script
 # itself may be what is damaged: one wrong byte can take one of the two away, not both.
+[ -z "${ZSH_VERSION:-}" ] || emulate sh
 set -eu
 # Wherever the script ends, success is what reached the end of main, and nothing else is.
 finished=no
-trap 'status=$?; [ "$finished" = yes ] || [ "$status" -ne 0 ] || exit 1' EXIT
+trap 'code=$?; [ "$finished" = yes ] || [ "$code" -ne 0 ] || exit 1' EXIT
 umask 022 # a shared prefix is readable by others, whatever the caller's umask is
 unset CDPATH TAR_OPTIONS GZIP POSIXLY_CORRECT
 LC_ALL=C
@@ -346,7 +347,7 @@ uninstall() {
 
 check() {
   verify_again || exit 1
-  unfinished=$(mktemp -d) || die "cannot make a temporary directory: set TMPDIR to one you may write to"
+  unfinished=$(mktemp -d 2>/dev/null) || die "cannot make a temporary directory: set TMPDIR to one you may write to"
   unpack "$unfinished"
   say "$report"
   say "sha256 $(tail -c 64 <"$self")  ${0##*/}: OK"
@@ -396,7 +397,7 @@ main() {
     uninstall) [ "$for_all" = no ] || usage_error "--uninstall installs nothing: leave out --install-for-all" ;;
     *) [ "$prefix$for_all$force" = nono ] || usage_error "--$mode installs nothing: it takes only --quiet" ;;
   esac
-  trap 'status=$?; clean_up; [ "$finished" = yes ] || [ "$status" -ne 0 ] || exit 1' EXIT
+  trap 'code=$?; clean_up; [ "$finished" = yes ] || [ "$code" -ne 0 ] || exit 1' EXIT
   trap 'exit 129' HUP
   trap 'exit 130' INT
   trap 'exit 143' TERM

@@ -27,13 +27,13 @@ lock_vendors() {
     [ -d "$existing" ] || die "$existing is not a directory: choose another place"
     mkdir -p -- "$1" 2>/dev/null || die "cannot create $1: choose a place you may write to"
     if [ ! -w "$1" ] || [ ! -x "$1" ]; then die "cannot write to $1: choose a place you may write to"; fi
-    status=127
+    code=127
     if command -v flock >/dev/null 2>&1 && command exec 9<"$1"; then
-      status=0
-      flock -n 9 2>/dev/null || status=$?
+      code=0
+      flock -n 9 2>/dev/null || code=$?
     fi
     holder=
-    case $status in
+    case $code in
       0)
         # shellcheck disable=SC3013 # dash, bash and busybox have -ef
         if [ -e /dev/fd/9 ] && [ ! "$1" -ef /dev/fd/9 ]; then continue; fi

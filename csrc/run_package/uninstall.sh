@@ -3,6 +3,7 @@
 #
 # Removes the operator package that this script is part of: the files it installed and no others.
 # shellcheck disable=SC2317 # the last line is never reached
+[ -z "${ZSH_VERSION:-}" ] || emulate sh
 set -eu
 unset CDPATH
 LC_ALL=C

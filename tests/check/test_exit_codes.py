@@ -226,6 +226,7 @@ def test_an_interrupted_check_leaves_no_file(model: str, tmp_path: Path) -> None
         ('{"vocab_size": 0}', "vocab_size is 0"),
         ('{"vocab_size": -3}', "vocab_size is -3"),
         ('{"vocab_size": 1e400}', "not a model's configuration"),
+        ("[" * 100_000, "not a model's configuration"),
         ('{"vocab_size": 50, "max_position_embeddings": 1}', "max_position_embeddings is 1"),
         (
             '{"vocab_size": 50, "num_attention_heads": 0, "hidden_size": 4, '

@@ -184,7 +184,7 @@ def test_the_command_writes_the_picture(made: Made, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "missing", "said"),
     [
-        ("p.png", True, "--plot needs matplotlib, which is not installed: pip install matplotlib"),
+        ("p.png", True, "--plot needs matplotlib, which is not installed: pip --python "),
         ("p.jpeg", False, "expected a name that ends in .png, .svg, .pdf"),
         ("nowhere/p.png", False, "its directory does not exist"),
     ],

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -129,4 +132,30 @@ def test_more_than_the_file_system_holds_is_refused_before_it_is_written(
 ) -> None:
     assert main(["make-model", "qwen3", str(tmp_path / "m"), "--layers", str(10**18)]) == 3
     assert "GB free" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_to_an_empty_directory_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "m").symlink_to("disk")
+    assert main(["make-model", "qwen3", str(tmp_path / "m")]) == 0
+    assert (tmp_path / "m").is_symlink() and (tmp_path / "disk/config.json").is_file()
+
+
+def test_a_mount_point_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["make-model", "qwen3", "/proc"]) == 3
+    assert "is a mount point" in capsys.readouterr().err
+
+
+def test_a_terminated_run_leaves_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "vllm_ascend.batch_invariant", "make-model"]
+    run = subprocess.Popen([*command, "qwen3-8b", str(tmp_path / "m")])
+    try:
+        while not list(tmp_path.glob(".m-*/model")):
+            assert run.poll() is None
+            time.sleep(0.01)
+        run.terminate()
+        assert run.wait(60) == 143
+    finally:
+        run.kill()
     assert list(tmp_path.iterdir()) == []

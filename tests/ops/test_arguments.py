@@ -59,6 +59,7 @@ WRONG = [
     (linear_packed, (ones(2, 3), pack(ones(400, 3)), 4), "packed has"),
     (linear_packed, (ones(2, 3), pack(ones(4, 3)), 4, ones(5)), "expected bias of size 4"),
     (linear_packed, (ones(2, 3), pack(ones(4, 3)), -1), "expected n >= 0"),
+    (linear_packed, (ones(0, 4), torch.empty(0, dtype=torch.uint8), 2**62), "can exist: correct n"),
     (grouped, (ones(3), ones(2, 4, 3), ENDS), "x must be a matrix"),
     (grouped, (ones(3, 3), ones(4, 3), ENDS), "weight must be [E, N, K]"),
     (grouped, (ones(3, 3), ones(2, 4, 5), ENDS), "x and weight shapes cannot be multiplied"),

@@ -16,6 +16,7 @@ from provision import toolchain
 from provision.preflight import (
     PreflightError,
     check_folder,
+    check_library,
     check_machine,
     check_python,
     failures,
@@ -43,6 +44,12 @@ def test_another_python_and_one_without_venv_are_named() -> None:
         check_python((3, 12), ())
     with pytest.raises(PreflightError, match=r"lacks the module no_such_module;.*python3\.11-venv"):
         check_python((3, 11), ("venv", "no_such_module"))
+
+
+def test_a_library_that_no_wheel_brings_is_named_with_its_package() -> None:
+    check_library("libnuma.so.1", "libnuma1")
+    with pytest.raises(PreflightError, match=r"libnone\.so\.7 is needed.* apt install libnone7"):
+        check_library("libnone.so.7", "libnone7")
 
 
 def test_a_full_disk_says_how_much_is_needed(

@@ -155,6 +155,37 @@ def test_wheels_with_the_locked_digest_are_kept_and_others_are_removed(
     assert kept.exists() and not damaged.exists() and not old.exists()
 
 
+def test_what_only_looks_like_a_wheel_is_named_and_left(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("mine")
+    for name in ("evil.whl", "folder-1.0-py3-none-any.whl", "gone-1.0-py3-none-any.whl"):
+        place = tmp_path / name
+        if name.startswith("folder"):
+            place.mkdir()
+        else:
+            place.symlink_to("other" if name.startswith("evil") else "nowhere")
+        with pytest.raises(DownloadError, match=f"{name} is no wheel .*: remove it"):
+            download([], tmp_path, lambda _: None)
+        assert place.is_symlink() or place.is_dir()
+        place.rmdir() if place.is_dir() else place.unlink()
+    assert (tmp_path / "other").read_text() == "mine"
+
+
+def test_other_bytes_than_the_locks_are_named_and_not_kept(
+    make_wheel: WheelMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = make_wheel("tampered")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    state = tmp_path / "state"
+    (state / ".pip-of-a-killed-run").mkdir(parents=True)
+    good = Pin("tampered", "1.0", (file_sha256(wheel),))
+    with pytest.raises(DownloadError, match=r"^tampered==1\.0: the index gives a file without"):
+        download([Pin("tampered", "1.0", ("0" * 64,))], state, lambda _: None)
+    assert list(state.iterdir()) == []
+    assert list(download([good], state, lambda _: None)) == ["tampered"]
+    assert [path.name for path in state.iterdir()] == [wheel.name]
+
+
 @pytest.mark.slow
 def test_the_tools_environment_is_reused_and_a_lock_that_cannot_be_met_says_so(
     tmp_path: Path,

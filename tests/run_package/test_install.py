@@ -516,7 +516,7 @@ def test_base_tools_are_enough(packages: Packages, tmp_path: Path, base_tools: P
     assert list((tmp_path / "opp").iterdir()) == []
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash", "bash --posix", "busybox sh", "mksh"])
+@pytest.mark.parametrize("shell", ["dash", "bash", "bash --posix", "busybox sh", "mksh", "zsh"])
 def test_any_posix_shell_will_do(packages: Packages, tmp_path: Path, shell: str) -> None:
     command = tuple(shell.split())
     if shutil.which(command[0]) is None:

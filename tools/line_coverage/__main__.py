@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests and says which part of the product's lines they run. See usage below."""
+"""Runs the tests and says which part of the product's lines they run."""
 
 from __future__ import annotations
 

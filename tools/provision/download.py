@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,12 +15,15 @@ from pathlib import Path
 
 from provision.lockfile import Pin, by_name, render
 from provision.state import file_sha256
-from provision.wheel import Wheel
+from provision.wheel import Wheel, is_wheel_name
 
 # Two pips at a time, this many wheels each: what a kill loses is small, and pip spends as long
 # reading index pages as it does downloading.
 _JOBS = 2
 _CHUNK = 25
+_UNFINISHED = ".pip-"
+# "    name==1.0 from <where> (from -r …):", and below it what was expected and what came.
+_OTHER_BYTES = re.compile(r"^ +(\S+==\S+)[^\n]*:\n +Expected sha256", re.MULTILINE)
 
 
 class DownloadError(RuntimeError):
@@ -28,10 +34,13 @@ def present(pins: Iterable[Pin], folder: Path) -> dict[str, Path]:
     """The wheels of ``pins`` that lie in ``folder`` with the right sha256, by name.
 
     Any other wheel there is removed: another version's, or one that a killed download left half
-    written.
+    written. Raises DownloadError for what calls itself a wheel and is none of ours to remove.
     """
     wanted = by_name(pins)
     files = sorted(folder.glob("*.whl"))
+    for path in files:
+        if not path.is_file() or not is_wheel_name(path.name):
+            raise DownloadError(f"{path} is no wheel and does not belong here: remove it")
     with ThreadPoolExecutor(_JOBS) as pool:
         digests = list(pool.map(file_sha256, files))
     found: dict[str, Path] = {}
@@ -45,14 +54,26 @@ def present(pins: Iterable[Pin], folder: Path) -> dict[str, Path]:
 
 
 def _fetch(pins: Sequence[Pin], folder: Path) -> None:
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
-        requirements.write(render(pins, "missing wheels"))
-        requirements.flush()
+    # Not in the system's temporary folder: there, what a killed pip leaves would stay.
+    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as scratch:
+        requirements = Path(scratch, "missing.txt")
+        requirements.write_text(render(pins, "missing wheels"))
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--require-hashes", "--only-binary=:all:", "--disable-pip-version-check"]
-        command += ["-r", requirements.name, "-d", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command += ["-r", str(requirements), "-d", str(folder)]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"TMPDIR": scratch},
+        )
     if done.returncode:
+        if wrong := _OTHER_BYTES.findall(done.stderr):
+            raise DownloadError(
+                f"{', '.join(wrong)}: the index gives a file without the sha256 that the lock "
+                "states; it was not kept. Ask who changed it: the index or the lock"
+            )
         errors = [line for line in done.stderr.splitlines() if line.strip()]
         marked = [line for line in errors if line.startswith("ERROR")]
         reason = (marked or errors or ["pip said nothing"])[0]
@@ -65,6 +86,8 @@ def _fetch(pins: Sequence[Pin], folder: Path) -> None:
 def download(pins: Sequence[Pin], folder: Path, report: Callable[[str], None]) -> dict[str, Path]:
     """All wheels of ``pins`` in ``folder``, by name; only what is missing is downloaded."""
     folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(f"{_UNFINISHED}*"):  # by a killed run; the caller holds the lock
+        shutil.rmtree(left, ignore_errors=True)
     found = present(pins, folder)
     missing = [pin for pin in pins if pin.name not in found]
     report(f"{len(found)} of {len(pins)} wheels are here, {len(missing)} to download")

@@ -6,6 +6,7 @@ Each failure is one line: what is needed, what was found, what to type.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import importlib.util
 import os
@@ -48,6 +49,17 @@ def check_python(version: tuple[int, int], modules: Iterable[str]) -> None:
                 f"this Python ({sys.executable}) lacks the module {name}; "
                 "install it (Debian: apt install python3.11-venv) or set PYTHON to another 3.11"
             )
+
+
+def check_library(name: str, package: str) -> None:
+    """A shared library that a locked wheel loads and does not bring."""
+    try:
+        ctypes.CDLL(name)
+    except OSError as error:
+        raise PreflightError(
+            f"the library {name} is needed, which vLLM loads; install it (Debian: apt install "
+            f"{package})"
+        ) from error
 
 
 def existing_parent(folder: Path) -> Path:
@@ -112,6 +124,7 @@ def check_all(
     ]
     if standin:
         checks.insert(0, lambda: check_machine(platform.system(), platform.machine()))
+        checks.append(lambda: check_library("libnuma.so.1", "libnuma1"))
     return list(failures(checks))
 
 

@@ -42,14 +42,19 @@ def layout_of(noarch: bool, python: str) -> Layout:
     return Layout(f"lib/python{python}/site-packages", "bin", f"include/python{python}")
 
 
+def is_wheel_name(name: str) -> bool:
+    """Whether a file name has the parts of a wheel's (PEP 427)."""
+    return name.endswith(".whl") and len(name.removesuffix(".whl").split("-")) in (5, 6)
+
+
 class Wheel:
     """One wheel file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        parts = path.name.removesuffix(".whl").split("-")
-        if path.suffix != ".whl" or len(parts) not in (5, 6):
+        if not is_wheel_name(path.name):
             raise ValueError(f"{path.name} is not a wheel's file name")
+        parts = path.name.removesuffix(".whl").split("-")
         self.name = normalise(parts[0])
         self.version = parts[1]
         self._tags = parts[-3:]

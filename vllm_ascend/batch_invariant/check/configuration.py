@@ -132,7 +132,9 @@ def read_model(directory: str) -> ModelFacts:
         vocab_size = int(text["vocab_size"])
         positions = int(text.get("max_position_embeddings", 2048))
         dtype = str(text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype"))
-    except (OSError, ValueError, ArithmeticError, KeyError, TypeError, AttributeError) as error:
+    except (
+        OSError, ValueError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError,
+    ) as error:  # fmt: skip
         raise ConfigurationError(
             f"{file}: not a model's configuration ({type(error).__name__}: {error})"
         ) from error

@@ -14,6 +14,8 @@ from __future__ import annotations
 import importlib.util
 import io
 import re
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +59,9 @@ def check_can_draw(path: Path) -> None:
         )
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigurationError(
-            "--plot needs matplotlib, which is not installed: pip install matplotlib "
-            "(in the source tree: pip install --no-deps --require-hashes -r locks/plot.txt)"
+            "--plot needs matplotlib, which is not installed: "
+            f"pip --python {shlex.quote(sys.executable)} install matplotlib "
+            "(in the source tree: --no-deps --require-hashes -r locks/plot.txt in its place)"
         )
     try:
         check_writable(path)
