@@ -36,4 +36,6 @@ fi
 vendors=$PREFIX/share/ascend/opp/vendors
 mkdir -p "$vendors"
 cp -RL "$SRC_DIR/opp/vendors/batch_invariant" "$vendors/batch_invariant"
+# Huawei's installer lets nobody but the owner's group read; a prefix may be another user's.
+chmod -R u+w,a+rX "$vendors/batch_invariant"
 rm -rf "$vendors/batch_invariant/scripts"
