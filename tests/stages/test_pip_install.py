@@ -20,8 +20,11 @@ from csrc import stages, wheel_with_operators
 ROOT = Path(__file__).resolve().parents[2]
 OPP = "share/ascend/opp/vendors/batch_invariant"
 SWITCHES = {"COMPILE_CUSTOM_KERNELS": "1", "VLLM_BATCH_INVARIANT": "1"}
-# Not linked into an environment that a test installs into.
-OURS = re.compile(r"(batch_invariant_ops|vllm_ascend|__editable__.*)(\W.*)?|__pycache__|.*\.pth")
+# Not linked into an environment that a test installs into. What starts coverage is: without it the
+# lines that such an environment's Python runs would not count.
+OURS = re.compile(
+    r"(batch_invariant_ops|vllm_ascend|__editable__.*)(\W.*)?|__pycache__|(?!a1_coverage).*\.pth"
+)
 
 # The quick check that users of the operators know; then a call, which takes stage 1.
 QUICK_CHECK = """

@@ -40,6 +40,7 @@ def tree(tmp_path: Path) -> Path:
     copy = tmp_path / "ein Baum 树"
     leave = shutil.ignore_patterns("build", "__pycache__", "*.egg-info", "*.so", ".*")
     shutil.copytree(ROOT / "csrc", copy / "csrc", ignore=leave)
+    shutil.copytree(ROOT / "tools", copy / "tools", ignore=leave)
     shutil.copytree(ROOT / "vllm_ascend/soc", copy / "vllm_ascend/soc", ignore=leave)
     for name in ("vllm_ascend/__init__.py", "soc.toml", "pyproject.toml"):
         shutil.copy(ROOT / name, copy / name)
