@@ -120,8 +120,8 @@ def check_soc(soc: soc_table.Soc) -> None:
     if soc.is_npu:
         raise StageError(
             f"the AscendC sources of the operators for {soc.name} ({soc.product}) are missing: this"
-            " tree does not hold them yet; take Huawei's with --provider official, or where there"
-            " is no NPU, build for cpu"
+            f" tree does not hold them yet; take Huawei's with `bash csrc/{PROGRAM}.sh {soc.name}"
+            " --provider official`, or where there is no NPU, build for cpu"
         )
 
 

