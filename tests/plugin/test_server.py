@@ -29,6 +29,7 @@ pytestmark = pytest.mark.vllm
 REQUESTS = 32
 TOKENS = 128
 START_SECONDS = 420
+HANDING_OVER_SECONDS = 5
 MODEL = "Qwen/Qwen3-8B"
 
 
@@ -48,7 +49,10 @@ class Server:
             self.process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=engine_environment(VLLM_BATCH_INVARIANT="1", VLLM_LOG_STATS_INTERVAL="1"),
+                # The last one adds /pause and /resume to the server, and no more.
+                env=engine_environment(
+                    VLLM_BATCH_INVARIANT="1", VLLM_LOG_STATS_INTERVAL="1", VLLM_SERVER_DEV_MODE="1"
+                ),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -58,6 +62,10 @@ class Server:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
             text: str = answer.read().decode()
             return text
+
+    def post(self, path: str) -> None:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method="POST")
+        urllib.request.urlopen(request, timeout=20).close()
 
     def wait(self) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -130,14 +138,19 @@ def test_a_request_gets_the_same_logprobs_alone_and_among_31_others(server: Serv
         return complete(client, number)
 
     before = server.steps()
+    # Nothing runs before all are there, however long a busy machine takes to hand them over.
+    server.post("/pause?mode=keep")
     with ThreadPoolExecutor(REQUESTS) as pool:
-        together = list(pool.map(at_the_same_time, range(REQUESTS)))
+        answers = pool.map(at_the_same_time, range(REQUESTS))
+        time.sleep(HANDING_OVER_SECONDS)
+        server.post("/resume")
+        together = list(answers)
     steps_together = server.steps() - before
     for number in range(REQUESTS):
         # Numbers printed in full: as texts they agree only where all bits do.
         assert repr(together[number]) == repr(alone[number]), f"request {number} differs"
     # One after the other they would agree too: a step served several of them, on the average.
-    assert steps_together * 4 <= steps_alone, f"{steps_together} steps, and {steps_alone} alone"
+    assert steps_together * 8 <= steps_alone, f"{steps_together} steps, and {steps_alone} alone"
 
 
 def test_the_guides_client_runs_as_written(server: Server) -> None:
