@@ -200,16 +200,17 @@ def test_a_base_whose_cann_is_too_old_is_refused_before_anything_is_installed(
 def test_with_cann_brings_what_set_env_sets(tmp_path: Path) -> None:
     for layout in ("new", "old"):
         home = make_stub_cann(tmp_path / layout, layout=layout, libraries=False)
+        environ = {
+            "PATH": os.environ["PATH"],
+            "ASCEND_HOME_PATH": str(home),
+            "PYTHONPATH": str(ROOT),
+        }
         text = (IMAGES / "with-cann").read_text()
         command = tmp_path / "with-cann"
         command.write_text(text.replace("/opt/vllm-ascend/bin/python", sys.executable))
         done = subprocess.run(
             ["sh", command, "sh", "-c", 'echo "$ASCEND_OPP_PATH" "$1"', "-", "a b"],
-            env={
-                "PATH": os.environ["PATH"],
-                "ASCEND_HOME_PATH": str(home),
-                "PYTHONPATH": str(ROOT),
-            },
+            env=environ,
             capture_output=True,
             text=True,
         )
@@ -218,11 +219,7 @@ def test_with_cann_brings_what_set_env_sets(tmp_path: Path) -> None:
         (cann / "set_env.sh").unlink()
         done = subprocess.run(
             ["sh", command, "true"],
-            env={
-                "PATH": os.environ["PATH"],
-                "ASCEND_HOME_PATH": str(home),
-                "PYTHONPATH": str(ROOT),
-            },
+            env=environ,
             capture_output=True,
             text=True,
         )

@@ -17,7 +17,7 @@ def definitions() -> dict[Path, str]:
     """The text of each definition, by its path below recipes/images.
 
     Raises:
-        DefinitionError, OSError: they cannot be made.
+        DefinitionError, OSError, ValueError: they cannot be made.
     """
     template = (IMAGES / "Containerfile.template").read_text(encoding="utf-8")
     texts = {}
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 path.write_text(text, encoding="utf-8")
         paths = [str(options.output / name) for name in texts]
         print(json.dumps(paths) if options.json else "\n".join(paths))
-    except (DefinitionError, OSError) as error:
+    except (DefinitionError, OSError, ValueError) as error:
         print(f"images: {error}", file=sys.stderr)
         return 1
     return 0

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vllm_ascend import soc
+
 TREE = Path(__file__).resolve().parents[2]
 IMAGES = TREE / "recipes" / "images"
 SCHEMA = 1
@@ -66,27 +68,25 @@ def _packages(distribution: Mapping[str, Any], step: str) -> str:
     return _CONTINUED.join([*commands, distribution["clean"]])
 
 
-def _image(soc: str, row: Mapping[str, Any], key: str, distribution: Mapping[str, Any]) -> Image:
-    npu = bool(row["npu_arch"])
-    version = tomllib.loads((TREE / "pyproject.toml").read_text(encoding="utf-8"))
-    entrypoint = ["/opt/vllm-ascend/bin/with-cann", "vllm"] if npu else ["vllm"]
+def _image(row: soc.Soc, key: str, distribution: Mapping[str, Any], version: str) -> Image:
+    entrypoint = ["/opt/vllm-ascend/bin/with-cann", "vllm"] if row.is_npu else ["vllm"]
     # CANN's tags have the run package's labels in lower case.
-    base = distribution["base"].format(chip=row["label"].lower(), cann=row["min_cann"])
+    base = distribution["base"].format(chip=row.label.lower(), cann=row.min_cann)
     return Image(
-        f"{soc}-{key}",
+        f"{row.name}-{key}",
         {
-            "soc": soc,
-            "product": row["product"] if npu else "any CPU",
+            "soc": row.name,
+            "product": row.product if row.is_npu else "any CPU",
             "distribution": distribution["title"],
             "base": base,
-            "version": version["project"]["version"],
+            "version": version,
             "build_packages": _packages(distribution, "build"),
             "run_packages": _packages(distribution, "run"),
             "user": distribution["user"],
             # Huawei's operators, which no build downloads. For cpu all is in the tree.
-            "downloads": "COPY build/wheels /downloads\n" if npu else "",
+            "downloads": "COPY build/wheels /downloads\n" if row.is_npu else "",
             # For Huawei's extension, which does not look beside its Python.
-            "environment": f"ENV ASCEND_CUSTOM_OPP_PATH={OPERATORS}\n" if npu else "",
+            "environment": f"ENV ASCEND_CUSTOM_OPP_PATH={OPERATORS}\n" if row.is_npu else "",
             "entrypoint": json.dumps(entrypoint),
         },
     )
@@ -96,13 +96,13 @@ def images() -> list[Image]:
     """Every image, those of an NPU first.
 
     Raises:
-        DefinitionError: a table is of another schema.
+        DefinitionError: images.toml is of another schema.
     """
-    rows = _table(TREE / "soc.toml")["soc"]
     distributions = _table(IMAGES / "images.toml")["distribution"]
+    project = tomllib.loads((TREE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return [
-        _image(soc, row, key, distribution)
-        for soc, row in rows.items()
+        _image(row, key, distribution, project["version"])
+        for row in soc.rows()
         for key, distribution in distributions.items()
-        if distribution["npu"] == bool(row["npu_arch"])
+        if distribution["npu"] == row.is_npu
     ]

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from provision.state import file_sha256
+
 SUMS = "SHA256SUMS"
 _SUM = re.compile(r"([0-9a-f]{64})  (\S.*)")
 _CHUNK = 1 << 20
@@ -39,8 +41,7 @@ class Member:
         """The sha256 of the content, hexadecimal."""
         if isinstance(self.source, bytes):
             return hashlib.sha256(self.source).hexdigest()
-        with self.source.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(self.source)
 
 
 def sums(digests: Iterable[tuple[str, str]]) -> bytes:

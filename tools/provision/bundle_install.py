@@ -12,16 +12,16 @@ import importlib
 import os
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from provision import bundle_install_spack
 from provision.bundle_verify import BundleError, verify
+from provision.ending import end_as_interrupted, leave
 from provision.first_half import ERROR, INTERRUPTED, Parser
 from provision.prefix_stamp import PrefixError
 from provision.preflight import check_no_blank, check_prefix, existing_parent, failures
@@ -115,9 +115,7 @@ def install(root: Path, about: dict[str, Any], prefix: Path, progress: Progress)
 
 def try_it(prefix: Path, soc: str) -> None:
     """InstallError if the prefix's Python does not run here."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
-    }
+    environment = bundle_install_spack.for_another_python(os.environ)
     done = subprocess.run(
         [str(prefix / "bin" / "python"), "-c", _TRY, soc],
         env=environment | {"PYTHONNOUSERSITE": "1"},
@@ -196,13 +194,9 @@ def run(root: Path, prefix: Path, spack: str | None) -> int:
     return 0
 
 
-def _terminated(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def main(arguments: Sequence[str]) -> int:
     """``ROOT`` and the options; every expected failure is one line."""
-    signal.signal(signal.SIGTERM, _terminated)
+    end_as_interrupted()
     parser = Parser(
         prog="install",
         description="Install this bundle into a prefix with no network. It takes Python 3.11 and,\n"
@@ -230,8 +224,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # The solver's threads may crash an interpreter that shuts down in good order.
-    os._exit(code)
+    leave(main(sys.argv[1:]))

@@ -44,6 +44,11 @@ def find_spack(given: str | None, environment: Mapping[str, str]) -> str:
     return str(Path(found).absolute())
 
 
+def for_another_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what is meant for the Python that runs this."""
+    return {name: value for name, value in environment.items() if not name.startswith("PYTHON")}
+
+
 def check_prefix(prefix: Path) -> None:
     """SpackError if something lies there that was not made here."""
     if prefix.exists() and not (prefix / MARK).is_file():
@@ -149,9 +154,7 @@ def install(
         check_python(sys.version_info[:2], ("venv",))
     except PreflightError as error:
         raise SpackError(str(error)) from error
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
-    }
+    environment = for_another_python(os.environ)
     prefix.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(root / MARK, prefix / MARK)
     progress("python", f"the externals' environment in {prefix / 'python'}")

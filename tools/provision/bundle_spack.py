@@ -19,7 +19,7 @@ from provision import official_artifact
 from provision.bundle_archive import Member
 from provision.bundle_verify import BundleError
 from provision.lockfile import Pin, by_name, normalise, read
-from provision.sbom import Item
+from provision.sbom import Item, wheel_item
 from provision.state import file_sha256
 from provision.wheel import Wheel
 
@@ -45,16 +45,10 @@ def pins_of(locks: Path, soc: str) -> list[Pin]:
 def wheel_items(files: Sequence[Path]) -> Iterator[Item]:
     """Wheels with what each needs of the others, by the markers of this machine."""
     for path in sorted(files):
-        wheel = Wheel(path)
-        requirements = map(Requirement, wheel.requires)
-        yield Item(
-            name=normalise(wheel.name),
-            version=wheel.version,
-            purl=f"pkg:pypi/{normalise(wheel.name)}@{wheel.version}",
-            path=f"wheels/{path.name}",
-            sha256=file_sha256(path),
-            licence=wheel.licence,
-            needs=tuple(
+        requirements = map(Requirement, Wheel(path).requires)
+        yield wheel_item(
+            path,
+            (
                 normalise(each.name)
                 for each in requirements
                 if each.marker is None or each.marker.evaluate({"extra": ""})

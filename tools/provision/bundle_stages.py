@@ -8,14 +8,13 @@ import hashlib
 import json
 import os
 import platform
-import signal
 import sys
 import tomllib
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from provision import (
     bundle_archive,
@@ -32,6 +31,7 @@ from provision import sbom as bill
 from provision.bundle import Options
 from provision.bundle_archive import SUMS, Member
 from provision.bundle_verify import ABOUT, SBOM, SCHEMA, SECTIONS, BundleError, verify
+from provision.ending import end_as_interrupted, leave
 from provision.first_half import ERROR, INTERRUPTED, TREE
 from provision.preflight import one_line
 from provision.progress import Progress
@@ -45,7 +45,6 @@ from provision.quickstart_stages import (
 from provision.sbom import Item
 from provision.standin import native_subdir
 from provision.state import State, exclusive, file_sha256, write_json
-from provision.wheel import Wheel
 
 # Of locks/channel-tools.txt: what solves and installs on the other machine.
 INSTALLER = ("py-rattler",)
@@ -108,21 +107,9 @@ def channel_parts(files: Sequence[Path]) -> tuple[list[Member], list[Item], int]
 
 def wheel_parts(files: Sequence[Path]) -> tuple[list[Member], list[Item]]:
     """The installer's wheels: members and items."""
-    members, items = [], []
-    for path in sorted(files):
-        wheel = Wheel(path)
-        members.append(Member(f"wheels/{path.name}", path))
-        items.append(
-            Item(
-                name=wheel.name,
-                version=wheel.version,
-                purl=f"pkg:pypi/{lockfile.normalise(wheel.name)}@{wheel.version}",
-                path=f"wheels/{path.name}",
-                sha256=file_sha256(path),
-                licence=wheel.licence,
-            )
-        )
-    return members, items
+    ordered = sorted(files)
+    members = [Member(f"wheels/{path.name}", path) for path in ordered]
+    return members, list(map(bill.wheel_item, ordered))
 
 
 def complete(content: Content, clock: int) -> list[Member]:
@@ -316,13 +303,9 @@ def run(options: Options) -> int:
     return 0
 
 
-def _terminated(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run with the first half's options; every expected failure is one line."""
-    signal.signal(signal.SIGTERM, _terminated)
+    end_as_interrupted()
     try:
         return run(Options(**json.loads(arguments[0])))
     except (*EXPECTED, BundleError, official_artifact.ArtifactError) as error:
@@ -334,8 +317,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    # The solver's threads may crash an interpreter that shuts down in good order.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    leave(main(sys.argv[1:]))

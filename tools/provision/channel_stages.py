@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from provision.ending import leave
 from provision.first_half import ERROR, INTERRUPTED
 from provision.preflight import one_line
 from provision.progress import Progress
@@ -44,7 +45,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    leave(main(sys.argv[1:]))

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import platform
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from provision import (
     channel_choice,
@@ -30,6 +29,7 @@ from provision import (
     toolchain,
 )
 from provision.conda_names import UntranslatableError
+from provision.ending import end_as_interrupted, leave
 from provision.first_half import ERROR, INTERRUPTED, TREE
 from provision.interpreter import InterpreterError
 from provision.prefix_stamp import Installed, PrefixError, check_replaceable
@@ -346,13 +346,9 @@ def run(options: Options) -> int:
     return code if code in CHECK_WORDS else ERROR
 
 
-def _terminated(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run with the first half's options; every expected failure is one line."""
-    signal.signal(signal.SIGTERM, _terminated)
+    end_as_interrupted()
     try:
         return run(Options(**json.loads(arguments[0])))
     except (*EXPECTED, QuickstartError) as error:
@@ -364,8 +360,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    # The solver's threads may crash an interpreter that shuts down in good order.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    leave(main(sys.argv[1:]))

