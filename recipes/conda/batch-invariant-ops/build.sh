@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 umask 022 # others read what is installed, and it is the same whoever built it
-# No build ID: the linker makes it of LD_RUN_PATH too, which becomes relative only afterwards.
-export LDFLAGS="${LDFLAGS:-} -Wl,--build-id=none"
+# No search path in the library, which needs none: it would name the build's prefix until conda makes
+# it relative, and RECORD keeps the digest from before.
+unset LD_RUN_PATH
+LDFLAGS=" ${LDFLAGS:-} "
+export LDFLAGS=${LDFLAGS//" -Wl,-rpath,$PREFIX/lib "/ }
 
 # The same sources give the same bytes wherever they lie: no path of the build in the binary, no
 # time in the wheel. Installing by name, not by path, keeps direct_url.json out.
