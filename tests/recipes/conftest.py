@@ -199,6 +199,9 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(path, into, dirs_exist_ok=True, ignore=ignored)
         else:
             shutil.copy(path, into)
+    script = (ROOT / "recipes/conda/conda-ascend/build.sh").read_text()
+    [without] = [line for line in script.splitlines() if line.startswith("rm ")]
+    subprocess.run(["bash", "-euc", without], cwd=sources, check=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([*pip, "--no-build-isolation", "--target", target, sources], check=True)
     return target

@@ -62,7 +62,10 @@ def concretized(request: str) -> dict[str, Any]:
                 "external": node.external,
                 "namespace": node.namespace,
                 "fetched": node.package.has_code,
-                "variants": {name: str(v.value) for name, v in node.variants.items()},
+                # Of an external, some Spacks give a tuple for one value too.
+                "variants": {
+                    name: ",".join(map(str, v.values)) for name, v in node.variants.items()
+                },
                 "hash": node.dag_hash(),
             }
             for node in nodes
