@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wheels made on the spot."""
+"""Wheels made on the spot, and runs ended half-way."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +13,8 @@ from pathlib import Path
 import pytest
 
 WheelMaker = Callable[..., Path]
+# A run that leads its own process group, the signal, and when it is to come.
+EndWhen = Callable[[subprocess.Popen[str], int, Callable[[], bool]], str]
 
 
 @pytest.fixture
@@ -40,3 +45,19 @@ def make_wheel(tmp_path: Path) -> WheelMaker:
         return path
 
     return make
+
+
+@pytest.fixture
+def end_when() -> EndWhen:
+    """A function that signals a run and its children once something is so, and returns stderr."""
+
+    def end(run: subprocess.Popen[str], number: int, so: Callable[[], bool]) -> str:
+        deadline = time.monotonic() + 900
+        while not so():
+            assert run.poll() is None, run.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.killpg(run.pid, number)
+        return run.communicate()[1]
+
+    return end

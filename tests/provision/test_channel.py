@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+# The fixture end_when of conftest.py.
+EndWhen = Callable[[subprocess.Popen[str], int, Callable[[], bool]], str]
 
 
 def start(state: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -46,15 +48,9 @@ def checked(output: str) -> dict[str, Any]:
     return answer
 
 
-def test_a_killed_run_is_continued_and_two_at_once_agree(tmp_path: Path) -> None:
+def test_a_killed_run_is_continued_and_two_at_once_agree(tmp_path: Path, end_when: EndWhen) -> None:
     first = start(tmp_path)
-    deadline = time.monotonic() + 600
-    while len(packages(tmp_path)) < 5:
-        assert first.poll() is None, first.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate()
+    end_when(first, signal.SIGKILL, lambda: len(packages(tmp_path)) >= 5)
     assert not (tmp_path / "channel" / "standin" / "noarch" / "repodata.json").exists()
 
     both = [start(tmp_path, "--json") for _ in range(2)]

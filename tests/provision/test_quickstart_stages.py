@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from provision.quickstart import Options
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+# The fixture end_when of conftest.py.
+EndWhen = Callable[[subprocess.Popen[str], int, Callable[[], bool]], str]
 CHECK = "--prompts 3 --batches 1,3 --threads 1 --max-tokens 8"
 
 
@@ -59,16 +62,12 @@ def finished(folder: Path) -> tuple[str, dict[str, Any]]:
     return said + errors, result
 
 
-def test_an_interrupted_run_goes_on_and_the_next_has_nothing_to_do(tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on_and_the_next_has_nothing_to_do(
+    tmp_path: Path, end_when: EndWhen
+) -> None:
     run = start(options(tmp_path))
     built = tmp_path / "state" / "channel" / "stages"
-    deadline = time.monotonic() + 900
-    while not list(built.glob("*/ascend-soc-*.conda")):
-        assert run.poll() is None, run.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    os.killpg(run.pid, signal.SIGINT)
-    _, errors = run.communicate()
+    errors = end_when(run, signal.SIGINT, lambda: any(built.glob("*/ascend-soc-*.conda")))
     assert run.returncode == INTERRUPTED
     assert errors.splitlines()[-1] == "quickstart: interrupted; run it again to continue"
     assert not (tmp_path / "prefix").exists()

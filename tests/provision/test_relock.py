@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,23 @@ def plan(locks: Path, text: str, python: str = PYTHON) -> None:
     (locks / "plan.toml").write_text(f'python = "{python}"\nplatform = "{HERE}"\n{text}')
 
 
-def table(name: str, requires: str, more: str = "") -> str:
-    rest = "" if "without_deps" in more else "without_deps = []\n"
-    rest += "" if "constrain_to" in more else "constrain_to = []\n"
-    return f'[lock.{name}]\nabout = "of a test"\nrequires = {requires}\n{rest}{more}\n'
+def table(
+    name: str,
+    requires: Sequence[str] = (),
+    without_deps: Sequence[str] = (),
+    constrain_to: Sequence[str] = (),
+    **more: str | Sequence[str],
+) -> str:
+    """A [lock.<name>] of plan.toml; what TOML and JSON write alike needs no writer of its own."""
+    keys = {
+        "about": "of a test",
+        "requires": requires,
+        "without_deps": without_deps,
+        "constrain_to": constrain_to,
+        **more,
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    return "\n".join([f"[lock.{name}]", *lines, ""])
 
 
 def test_a_lock_is_what_pip_would_install_with_each_digest(
@@ -50,7 +64,7 @@ def test_a_lock_is_what_pip_would_install_with_each_digest(
     root = index("root", requires=("leaf",))
     index("leaf", "1.0")
     newest = index("leaf", "2.0")
-    plan(locks, table("one", '["root"]'))
+    plan(locks, table("one", ["root"]))
     relock(locks, [])
     assert sorted(read(locks / "one.txt")) == [
         Pin("leaf", "2.0", (file_sha256(newest),)),
@@ -65,7 +79,7 @@ def test_a_lock_keeps_to_another_and_only_the_named_one_is_written(
 ) -> None:
     index("leaf", "1.0")
     index("root", requires=("leaf",))
-    plan(locks, table("one", '["leaf"]') + table("two", '["root"]', 'constrain_to = ["one"]'))
+    plan(locks, table("one", ["leaf"]) + table("two", ["root"], constrain_to=["one"]))
     relock(locks, ["one"])
     assert not (locks / "two.txt").exists()
     before = (locks / "one.txt").read_bytes()
@@ -84,8 +98,14 @@ def test_a_distribution_comes_without_what_the_plan_leaves_out(
     )
     index("leaf")
     index("apart", requires=("heavy",))
-    more = 'distribution = "served"\nwithout = ["heavy"]\ndrop_extras = ["leaf"]\n'
-    plan(locks, table("one", "[]", more + 'without_deps = ["apart"]\n'))
+    text = table(
+        "one",
+        without_deps=["apart"],
+        distribution="served",
+        without=["heavy"],
+        drop_extras=["leaf"],
+    )
+    plan(locks, text)
     relock(locks, [])
     assert {pin.name for pin in read(locks / "one.txt")} == {"served", "leaf", "apart"}
 
@@ -96,17 +116,17 @@ def test_what_was_left_out_and_comes_in_by_another_way_is_named(
     index("served", requires=("heavy", "leaf"))
     index("leaf", requires=("heavy",))
     index("heavy")
-    plan(locks, table("one", "[]", 'distribution = "served"\nwithout = ["heavy"]\n'))
+    plan(locks, table("one", distribution="served", without=["heavy"]))
     with pytest.raises(LockError, match="one: heavy came in through another requirement"):
         relock(locks, [])
     assert not (locks / "one.txt").exists()
 
 
 def test_a_lock_for_several_machines_has_the_digest_of_each(index: WheelMaker, locks: Path) -> None:
-    machines = ("x86_64", "aarch64")
+    machines = ["x86_64", "aarch64"]
     made = [index("npu", tag=f"cp311-cp311-manylinux_2_28_{machine}") for machine in machines]
-    more = 'machines = ["x86_64", "aarch64"]\nsources = ["src==3 --hash=sha256:' + "a" * 64 + '"]\n'
-    plan(locks, table("one", '["npu"]', more))
+    source = "src==3 --hash=sha256:" + "a" * 64
+    plan(locks, table("one", ["npu"], machines=machines, sources=[source]))
     relock(locks, [])
     pins = {pin.name: pin for pin in read(locks / "one.txt")}
     assert set(pins["npu"].sha256) == {file_sha256(wheel) for wheel in made}
@@ -115,12 +135,12 @@ def test_a_lock_for_several_machines_has_the_digest_of_each(index: WheelMaker, l
 
 def test_a_lock_that_cannot_be_made_leaves_the_old_one(index: WheelMaker, locks: Path) -> None:
     (locks / "one.txt").write_text("old")
-    plan(locks, table("one", '["no-such-distribution"]'))
+    plan(locks, table("one", ["no-such-distribution"]))
     with pytest.raises(LockError, match=r"pip install failed: ERROR: .*no-such-distribution"):
         relock(locks, [])
     with pytest.raises(LockError, match="no lock named two; there are: one"):
         relock(locks, ["two"])
-    plan(locks, table("one", "[]"), python="3.12")
+    plan(locks, table("one"), python="3.12")
     with pytest.raises(LockError, match=r"CPython 3\.12 on .*; this is 3\.11"):
         relock(locks, ["one"])
     assert sorted(path.name for path in locks.iterdir()) == ["one.txt", "plan.toml"]
