@@ -32,7 +32,8 @@ closure() {
   # shellcheck source-path=SCRIPTDIR source=../../tools/python-3.11.sh
   source "$root/tools/python-3.11.sh"
   start=$(find_python_311 ensurepip) || die "the base has no Python 3.11 with ensurepip"
-  [[ $(uname -m) == x86_64 ]] || die "locks/ are for x86-64: on $(uname -m) take the Conda or Spack recipes"
+  grep -q "^# CPython 3.11, linux (.*\b$(uname -m)\b" "$locks/runtime-cpu.txt" ||
+    die "locks/ have nothing for $(uname -m)"
   if [[ $soc != cpu ]]; then
     (cd -- "$root" && "$start" -m vllm_ascend.soc cann --soc "$soc") >/dev/null || die "BASE does not do for $soc"
   fi

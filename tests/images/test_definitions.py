@@ -197,6 +197,29 @@ def test_a_base_whose_cann_is_too_old_is_refused_before_anything_is_installed(
     assert not prefix.exists()
 
 
+@pytest.mark.parametrize(
+    ("machine", "refused"), [("riscv64", True), ("86", True), ("aarch64", False)]
+)
+def test_a_machine_without_locks_is_refused_before_anything_is_installed(
+    tmp_path: Path, machine: str, refused: bool
+) -> None:
+    uname = tmp_path / "uname"
+    uname.write_text(f"#!/bin/sh\necho {machine}\n")
+    uname.chmod(0o755)
+    # A folder that is none ends an installation that was not refused.
+    (tmp_path / "prefix").write_text("")
+    done = install(
+        "closure",
+        "cpu",
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        IMAGE_PREFIX=str(tmp_path / "prefix"),
+    )
+    assert done.returncode == 1
+    said = f"install.sh: locks/ have nothing for {machine}\n"
+    assert (done.stderr == said) == refused
+    assert ("prefix" in done.stderr) != refused
+
+
 def test_with_cann_brings_what_set_env_sets(tmp_path: Path) -> None:
     for layout in ("new", "old"):
         home = make_stub_cann(tmp_path / layout, layout=layout, libraries=False)

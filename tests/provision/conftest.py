@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 import zipfile
@@ -34,6 +35,8 @@ def make_wheel(tmp_path: Path) -> WheelMaker:
         path = tmp_path / f"{name}-{version}-{tag}.whl"
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         metadata += "".join(f"Requires-Dist: {line}\n" for line in requires)
+        extras = re.findall(r"extra == ['\"]([^'\"]+)", metadata)
+        metadata += "".join(f"Provides-Extra: {extra}\n" for extra in extras)
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for file, data in (files or {f"{name}/__init__.py": b"VALUE = 7\n"}).items():
                 archive.writestr(file, data)

@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from provision.lockfile import LockError, Pin, read
+from provision.lockfile import LockError, Pin, parse, read
 from provision.relock import relock
 from provision.state import file_sha256
 
@@ -44,9 +44,9 @@ def table(
     requires: Sequence[str] = (),
     without_deps: Sequence[str] = (),
     constrain_to: Sequence[str] = (),
-    **more: str | Sequence[str],
+    **more: str | Sequence[str] | Mapping[str, str],
 ) -> str:
-    """A [lock.<name>] of plan.toml; what TOML and JSON write alike needs no writer of its own."""
+    """A [lock.<name>] of plan.toml: TOML and JSON write all but a table alike."""
     keys = {
         "about": "of a test",
         "requires": requires,
@@ -54,7 +54,17 @@ def table(
         "constrain_to": constrain_to,
         **more,
     }
-    lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    lines = [
+        f"{key}.{inner} = {json.dumps(text)}"
+        for key, value in keys.items()
+        if isinstance(value, Mapping)
+        for inner, text in value.items()
+    ]
+    lines += [
+        f"{key} = {json.dumps(value)}"
+        for key, value in keys.items()
+        if not isinstance(value, Mapping)
+    ]
     return "\n".join([f"[lock.{name}]", *lines, ""])
 
 
@@ -122,15 +132,70 @@ def test_what_was_left_out_and_comes_in_by_another_way_is_named(
     assert not (locks / "one.txt").exists()
 
 
-def test_a_lock_for_several_machines_has_the_digest_of_each(index: WheelMaker, locks: Path) -> None:
-    machines = ["x86_64", "aarch64"]
-    made = [index("npu", tag=f"cp311-cp311-manylinux_2_28_{machine}") for machine in machines]
+@pytest.fixture
+def machines() -> list[str]:
+    """This one and another."""
+    both = ["x86_64", "aarch64"]
+    return sorted(both, key=lambda machine: machine != platform.machine())
+
+
+def test_a_lock_for_several_machines_has_the_digest_of_each(
+    index: WheelMaker, locks: Path, machines: list[str]
+) -> None:
+    here, there = machines
+    made = [index("npu", tag=f"cp311-cp311-manylinux_2_17_{machine}") for machine in machines]
     source = "src==3 --hash=sha256:" + "a" * 64
-    plan(locks, table("one", ["npu"], machines=machines, sources=[source]))
+    index("npu", "0.9", tag=f"cp311-cp311-manylinux_2_17_{there}", requires=("absent",))
+    index("one", requires=(f"only; platform_machine == '{here}'", "any", "built"))
+    index("only", tag=f"py3-none-manylinux_2_17_{here}")
+    index("any")
+    built = index("built", tag=f"py3-none-manylinux_2_17_{here}")
+    text = table(
+        "one",
+        ["one"],
+        without_deps=["npu"],
+        machines=machines,
+        only_on={"only": here},
+        wheels=["built==1.0 --hash=sha256:" + "b" * 64],
+        sources=[source],
+    )
+    plan(locks, text)
     relock(locks, [])
-    pins = {pin.name: pin for pin in read(locks / "one.txt")}
-    assert set(pins["npu"].sha256) == {file_sha256(wheel) for wheel in made}
+    pins = {pin.name: pin for pin in parse((locks / "one.txt").read_text())}
+    assert pins["npu"].sha256 == tuple(map(file_sha256, made))
     assert pins["src"].sha256 == ("a" * 64,)
+    assert pins["built"].sha256 == (file_sha256(built), "b" * 64)
+    assert len(pins["any"].sha256) == 1
+    assert {name: pin.machine for name, pin in pins.items() if pin.machine} == {"only": here}
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    ["absent", "absent; platform_machine == '{there}'", "any[more]"],
+    ids=["there alone", "by a marker", "by an extra"],
+)
+def test_what_another_machine_lacks_is_named(
+    index: WheelMaker, locks: Path, machines: list[str], requirement: str
+) -> None:
+    here, there = machines
+    index("one", tag=f"py3-none-manylinux_2_17_{here}", requires=("any[more]",))
+    asked = requirement.format(there=there)
+    index("one", tag=f"py3-none-manylinux_2_17_{there}", requires=(asked,))
+    index("any", requires=(f"absent; extra == 'more' and platform_machine == '{there}'",))
+    plan(locks, table("one", ["one"], machines=machines))
+    with pytest.raises(LockError, match=f"one: on {there} (one|any) requires absent, which is not"):
+        relock(locks, [])
+    assert not (locks / "one.txt").exists()
+
+
+def test_another_machines_wheel_is_of_the_locked_version(
+    index: WheelMaker, locks: Path, machines: list[str]
+) -> None:
+    index("one")
+    wheels = ["one==2.0 --hash=sha256:" + "b" * 64]
+    plan(locks, table("one", ["one"], machines=machines, wheels=wheels))
+    with pytest.raises(LockError, match=r"one: `wheels` states another one than 1\.0"):
+        relock(locks, [])
 
 
 def test_a_lock_that_cannot_be_made_leaves_the_old_one(index: WheelMaker, locks: Path) -> None:

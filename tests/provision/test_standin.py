@@ -23,7 +23,7 @@ TARGET = Target("3.11.7", "x86_64")
 def plans_of(*wheels: Path) -> list[Planned]:
     known = {wheel.name: wheel for wheel in map(Wheel, wheels)}
     return [
-        plan_wheel(wheel, known, file_sha256(wheel.path), TARGET, ()) for wheel in known.values()
+        plan_wheel(wheel, known, [file_sha256(wheel.path)], TARGET, ()) for wheel in known.values()
     ]
 
 

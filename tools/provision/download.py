@@ -33,8 +33,9 @@ class DownloadError(RuntimeError):
 def present(pins: Iterable[Pin], folder: Path) -> dict[str, Path]:
     """The wheels of ``pins`` that lie in ``folder`` with the right sha256, by name.
 
-    Any other wheel there is removed: another version's, or one that a killed download left half
-    written. Raises DownloadError for what calls itself a wheel and is none of ours to remove.
+    Any other wheel there is removed: another version's or machine's, or one that a killed download
+    left half written. Raises DownloadError for what calls itself a wheel and is none of ours to
+    remove.
     """
     wanted = by_name(pins)
     files = sorted(folder.glob("*.whl"))
@@ -45,9 +46,10 @@ def present(pins: Iterable[Pin], folder: Path) -> dict[str, Path]:
         digests = list(pool.map(file_sha256, files))
     found: dict[str, Path] = {}
     for path, digest in zip(files, digests, strict=True):
-        name = Wheel(path).name
-        if name in wanted and digest in wanted[name].sha256:
-            found[name] = path
+        wheel = Wheel(path)
+        pin = wanted.get(wheel.name)
+        if pin and digest in pin.sha256 and wheel.for_this_machine:
+            found[wheel.name] = path
         else:
             path.unlink()
     return found

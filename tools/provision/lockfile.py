@@ -2,11 +2,13 @@
 """Lock files: pip requirement files in which each line is ``name==version`` with sha256 hashes.
 
 A lock names no index: pip takes each file from where the machine's own configuration says, and the
-hash decides whether it is the right one.
+hash decides whether it is the right one. A pin has the hash of each machine's file; one that only
+one kind of machine needs ends in a marker.
 """
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from pathlib import Path
 
 _PIN = re.compile(
     r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.!+_-]+)"
+    r"(?: ; platform_machine == \"(?P<machine>[a-z0-9_]+)\")?"
     r"(?P<hashes>(?:\s+--hash=sha256:[0-9a-f]{64})+)$"
 )
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -25,15 +28,20 @@ class LockError(ValueError):
 
 @dataclass(frozen=True, order=True)
 class Pin:
-    """One locked distribution: normalised name, exact version, accepted sha256 digests."""
+    """One locked distribution: normalised name, exact version, accepted sha256 digests.
+
+    machine     the only one that needs it, as ``platform.machine()`` says it; "" for all
+    """
 
     name: str
     version: str
     sha256: tuple[str, ...]
+    machine: str = ""
 
     def render(self) -> str:
         """The requirement-file form, one hash a line."""
-        lines = [f"{self.name}=={self.version}"]
+        marker = f' ; platform_machine == "{self.machine}"' if self.machine else ""
+        lines = [f"{self.name}=={self.version}{marker}"]
         lines += [f"    --hash=sha256:{digest}" for digest in self.sha256]
         return " \\\n".join(lines)
 
@@ -47,7 +55,7 @@ def parse(text: str, where: str = "lock file") -> tuple[Pin, ...]:
     """The pins of a lock file's text, in the file's order.
 
     Raises LockError for a line that is not an exact pin with at least one hash (an option, a URL,
-    a range, a marker), and for a name that occurs twice.
+    a range, another marker), and for a name that occurs twice.
     """
     pins: dict[str, Pin] = {}
     pending = ""
@@ -64,7 +72,8 @@ def parse(text: str, where: str = "lock file") -> tuple[Pin, ...]:
                 f"{where}:{number}: expected 'name==version --hash=sha256:…', found "
                 f"{pending!r}; make the file anew with scripts/lock"
             )
-        pin = Pin(normalise(match["name"]), match["version"], tuple(_HASH.findall(match["hashes"])))
+        digests = tuple(_HASH.findall(match["hashes"]))
+        pin = Pin(normalise(match["name"]), match["version"], digests, match["machine"] or "")
         if pin.name in pins:
             raise LockError(f"{where}:{number}: {pin.name} is pinned twice")
         pins[pin.name] = pin
@@ -75,7 +84,7 @@ def parse(text: str, where: str = "lock file") -> tuple[Pin, ...]:
 
 
 def read(path: Path) -> tuple[Pin, ...]:
-    """The pins of a lock file; LockError also where it doesn't exist or holds none."""
+    """A lock file's pins for this machine; LockError also where it doesn't exist or holds none."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -83,7 +92,7 @@ def read(path: Path) -> tuple[Pin, ...]:
     pins = parse(text, str(path))
     if not pins:
         raise LockError(f"{path} pins nothing; make it anew with scripts/lock")
-    return pins
+    return tuple(pin for pin in pins if pin.machine in ("", platform.machine()))
 
 
 def by_name(pins: Iterable[Pin]) -> Mapping[str, Pin]:

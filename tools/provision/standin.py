@@ -87,9 +87,13 @@ def native_subdir() -> str:
 
 
 def plan_wheel(
-    item: Wheel, wheels: Mapping[str, Wheel], sha256: str, target: Target, left_out: Iterable[str]
+    item: Wheel,
+    wheels: Mapping[str, Wheel],
+    sha256: Sequence[str],
+    target: Target,
+    left_out: Iterable[str],
 ) -> Planned:
-    """The package of one wheel."""
+    """The package of one wheel, whose lock accepts the digests ``sha256``."""
     short = ".".join(target.python_full_version.split(".")[:2])
     version, local = split_local(item.version)
     depends = list(
@@ -114,7 +118,7 @@ def plan_wheel(
     metadata = Metadata(
         name=conda_name(item.name),
         version=version,
-        build=build_string(parts, [sha256, depends], wheel),
+        build=build_string(parts, [*sha256, depends], wheel),
         subdir="noarch" if item.noarch else native_subdir(),
         noarch="python" if item.noarch else None,
         depends=tuple(depends),
@@ -311,7 +315,7 @@ def plan(
     wheels = {name: Wheel(path) for name, path in files.items()}
     dropped = list(left_out)
     plans = [
-        plan_wheel(wheels[pin.name], wheels, pin.sha256[0], target, dropped)
+        plan_wheel(wheels[pin.name], wheels, pin.sha256, target, dropped)
         for pin in pins
         if pin.name not in FROM_RECIPES
     ]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from packaging.tags import parse_tag, sys_tags
+
 from provision import launcher
 from provision.conda_package import Entry
 from provision.lockfile import normalise
@@ -63,6 +65,12 @@ class Wheel:
     def noarch(self) -> bool:
         """Whether it holds no binary: any ABI, any platform."""
         return self._tags[1:] == ["none", "any"]
+
+    @property
+    def for_this_machine(self) -> bool:
+        """Whether this Python can use it here."""
+        tags = parse_tag("-".join(self._tags))
+        return any(tag in tags for tag in sys_tags())
 
     @cached_property
     def _dist_info(self) -> str:
