@@ -37,8 +37,10 @@ struct Values : bi_test::Values {
   using bi_test::Values::Values;
   void fill(Tensor &t, bool tiny = false) {
     const int exponent = t.dtype == BI_FLOAT16 ? -13 : -63;
-    for (int64_t i = 0; i < t.count(); ++i)
-      t.set(i, tiny ? std::ldexp(next(), exponent - static_cast<int>(below(4))) : next());
+    for (int64_t i = 0; i < t.count(); ++i) {
+      const float value = next();  // apart: compilers evaluate arguments in different orders
+      t.set(i, tiny ? std::ldexp(value, exponent - static_cast<int>(below(4))) : value);
+    }
   }
 };
 
