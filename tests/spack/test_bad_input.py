@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +66,9 @@ def test_an_unsupported_architecture(spack: Spack, tmp_path: Path) -> None:
     assert "expected an x86_64 or aarch64 host" in refused
 
 
-def test_an_artifact_whose_sha256_is_unknown_missing_or_wrong(spack: Spack, tmp_path: Path) -> None:
+def test_an_artifact_whose_sha256_is_unknown_or_wrong_or_that_is_anothers(
+    spack: Spack, tmp_path: Path
+) -> None:
     built = run_package_for(NPU, tmp_path)
     damaged = tmp_path / "damaged.run"
     damaged.write_bytes(built.path.read_bytes()[:-1])
@@ -83,6 +87,17 @@ def test_an_artifact_whose_sha256_is_unknown_missing_or_wrong(spack: Spack, tmp_
     give(damaged)
     said = own("install", request, fails=True)
     assert "sha256 checksum failed" in said and built.sha256 in said
+    machine = platform.machine()
+    right = f"{NPU.label} on {machine}"
+    for replaced, by, found in (
+        (f"-{NPU.label}-", f"-{NEWEST.label}-", f"{NEWEST.label} on {machine}"),
+        (machine, "riscv64", f"{NPU.label} on riscv64"),
+    ):
+        other = tmp_path / built.path.name.replace(replaced, by)
+        shutil.copy(built.path, other)
+        give(other)
+        said = own("install", request, fails=True)
+        assert f"{other.name} is for {found}, expected {right}" in " ".join(said.split())
     give(built.path)
     assert not list((tmp_path / "store").rglob("libcust_opapi.so"))
     own("install", request)

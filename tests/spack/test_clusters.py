@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import re
 import shutil
 import stat
@@ -32,6 +33,7 @@ DOCUMENT = "clusters.md"
 NPU = soc.resolve("ascend910b")
 FULL = "vllm-ascend+batch_invariant"
 STAGE = STAGES[0]  # which is solved sooner than all three
+OTHER = "x86_64" if platform.machine() == "aarch64" else "aarch64"
 
 # What is asked of Spack for each message of the first table, and which CANN, or what
 # else, the machine has.
@@ -53,6 +55,8 @@ ASKED: dict[str, tuple[str, str]] = {
     "ascend950 needs CANN 9.1.0 or newer": (f"{STAGE} target=950", "8.5.0"),
     "Cannot build cann": (f"{STAGE} target=910b", ""),
     "it is made for torch 2.13": (f"{STAGES[1]} soc=cpu", "torch 2.14"),
+    "cannot have the same external id python": (f"{STAGE} soc=cpu", "two prefixes"),
+    "is not compatible with this machine": (f"{STAGE} soc=cpu target={OTHER}", "9.1.0"),
     "expected an x86_64 or aarch64 host": (f"{STAGE} soc=cpu", "ppc64le"),
 }
 
@@ -61,6 +65,7 @@ IN_RECIPES = {
     "CANN is not installed by Spack": "packages/cann/package.py",
     "no sha256 of Huawei's artifact is known": "build_systems/official_artifact.py",
     "py-vllm device=cpu is taken from an existing prefix": "packages/py_vllm/package.py",
+    "official_source is another SoC's or machine's": "build_systems/official_artifact.py",
 }
 
 
@@ -215,6 +220,17 @@ def test_its_module_is_loaded_and_a_second_soc_is_not(installed: Shell) -> None:
 
 
 @pytest.mark.slow
+def test_an_environment_names_the_run_package_of_its_soc(shell: Shell) -> None:
+    environment = f"recipes/spack/site/{NPU.name}"
+    with (shell.tree / environment / "spack.yaml").open("a") as file:
+        file.write(guide.block("id=site-soc", DOCUMENT))
+    said = yaml.safe_load(shell.run(f"spack -e {environment} config get packages"))
+    wanted = f"cann-ops-batch_invariant-{NPU.label}-"
+    found = said["packages"][STAGE]["package_attributes"]["official_source"]
+    assert Path(found).name.startswith(wanted)
+
+
+@pytest.mark.slow
 def test_the_lock_file_and_the_cache_bring_the_same_back(installed: Shell) -> None:
     installed.run(guide.block("id=site-lock", DOCUMENT))
     environment = "spack -e recipes/spack/site/cpu"
@@ -251,13 +267,16 @@ def test_the_prefix_is_made_outside_and_inside(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", ["9.1.0", "8.5.0", "", "torch 2.14", "ppc64le"])
+@pytest.mark.parametrize("machine", ["9.1.0", "8.5.0", "", "torch 2.14", "two prefixes", "ppc64le"])
 def test_the_messages_of_the_table(spack: Spack, tmp_path: Path, machine: str) -> None:
     asked = {message: request for message, (request, where) in ASKED.items() if where == machine}
     own = spack.with_scope(tmp_path / "scope")
     packages = edit(own.scope, "packages")
     if machine == "torch 2.14":
         packages["py-torch"]["externals"][0]["spec"] = "py-torch@2.14.0~cuda~rocm"
+    elif machine == "two prefixes":
+        (python,) = packages["python"]["externals"]
+        packages["python"]["externals"].append({**python, "spec": "python@3.11.99"})
     elif machine in ("8.5.0", ""):
         stub = {"spec": "cann@8.5.0", "prefix": str(make_stub_cann(tmp_path, libraries=False))}
         packages["cann"]["externals"] = [stub] if machine else []

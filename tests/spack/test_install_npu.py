@@ -77,6 +77,24 @@ def test_two_socs_together_are_refused(cpu_site: Site, npu_site: Site, kind: str
         assert f"module unload {loaded if kind == 'lmod' else 'vllm-ascend'}" in said
 
 
+@pytest.mark.parametrize("kind", ["lmod", "tcl"])
+def test_a_cann_of_the_users_shell_gives_way_and_comes_back(npu_site: Site, kind: str) -> None:
+    show = 'echo "$ASCEND_HOME_PATH $ASCEND_OPP_PATH $ASCEND_TOOLKIT_HOME"'
+    script = (
+        f"{module_command(kind, 'bash')}\n"
+        f"module load vllm-ascend/0.32.0-{NPU.targets[0]} || exit 3\n{show}\n"
+        f"module unload vllm-ascend\n{show}\n"
+    )
+    users = {"ASCEND_HOME_PATH": "/old", "ASCEND_OPP_PATH": "/old/opp"}
+    users["ASCEND_TOOLKIT_HOME"] = "/old/toolkit"
+    run = run_in("bash", script, bare(npu_site.modules(kind)) | users)
+    loaded, after = run.stdout.splitlines()
+    home, operators, toolkit = loaded.split()
+    assert Path(home, "set_env.sh").is_file(), run.stderr
+    assert (operators, toolkit) == (f"{home}/opp", home)
+    assert after.split() == list(users.values())
+
+
 @pytest.mark.parametrize("which", ["cpu", NPU.targets[0]])
 @pytest.mark.parametrize("shell", ["bash", "zsh", "dash"])
 @pytest.mark.parametrize("kind", ["lmod", "tcl"])

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import pathlib
+import re
 from typing import Any, Dict
 
 from spack.package import InstallError, PackageBase, Version
+from spack_repo.ascend import soc_table
+
+#: A run package of Huawei's: its label and machine
+RUN_PACKAGE = re.compile(r"cann-ops-batch_invariant-([^-]+)-[^/]*-linux\.(\w+)\.run$")
 
 
 class OfficialArtifactPackage(PackageBase):
@@ -20,6 +25,7 @@ class OfficialArtifactPackage(PackageBase):
               official_sha256: <64 hexadecimal digits>
 
     It is then that version's archive: checked, cached, mirrored and part of the hash as any other.
+    One that its name says is for another SoC or machine is refused.
 
     Maintainers: batch-invariant
     """
@@ -36,6 +42,11 @@ class OfficialArtifactPackage(PackageBase):
         if self.official_source and self.official_sha256:
             official = Version("2.0.0")
             url = self.official_source
+            if not isinstance(url, str):
+                raise InstallError(
+                    "packages:{}:package_attributes:official_source: expected text, found {}: "
+                    "quote a URL".format(self.name, dict(url))
+                )
             if "://" not in url:
                 url = pathlib.Path(os.path.abspath(url)).as_uri()
             given = {"url": url, "sha256": self.official_sha256}
@@ -48,9 +59,10 @@ class OfficialArtifactPackage(PackageBase):
         """Path of the artifact, which Spack has fetched and checked.
 
         Raises:
-            InstallError: there is none for this SoC and architecture.
+            InstallError: there is none for this SoC and architecture, or the site's is another's.
         """
         if self.has_code:
+            self._compare_name()
             return str(self.stage.archive_file)
         raise InstallError(
             "no sha256 of Huawei's artifact is known for {} {} on {}: get the file and set "
@@ -61,3 +73,17 @@ class OfficialArtifactPackage(PackageBase):
                 self.name,
             )
         )
+
+    def _compare_name(self) -> None:
+        named = RUN_PACKAGE.search(self.official_source)
+        if named is None:
+            return
+        soc, machine = self.spec.variants["soc"].value, str(self.spec.target.family)
+        (label,) = (row.label for row in soc_table.rows() if row.name == soc)
+        if named.groups() != (label, machine):
+            raise InstallError(
+                "official_source is another SoC's or machine's: {} is for {} on {}, expected {} on "
+                "{}: set it in packages:{}:package_attributes of site/{}/spack.yaml".format(
+                    named.group(), *named.groups(), label, machine, self.name, soc
+                )
+            )

@@ -107,7 +107,15 @@ class Cann(Package):
         script = next(filter(os.path.isfile, scripts), None)
         if script is None:
             raise InstallError(f"no set_env.sh in {prefix} or above: is it CANN's directory?")
-        env.extend(EnvironmentModifications.from_sourcing_file(script, clean=True))
+        # Alone: what the user's shell has of a CANN would be taken for no change.
+        clean = {"PATH": "/usr/bin:/bin", "HOME": prefix}
+        changes = EnvironmentModifications.from_sourcing_file(script, clean=True, env=clean)
+        for change in changes:
+            # Spack takes every PATH for a list; two directories in one of these are none.
+            if re.match(r"ASCEND_(?!CUSTOM_)\w+_PATH$", change.name):
+                env.set(change.name, change.value)
+            else:
+                env.env_modifications.append(change)
 
     def setup_dependent_build_environment(
         self, env: EnvironmentModifications, dependent_spec: Spec
