@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -274,6 +276,8 @@ def test_a_name_stands_for_what_the_cache_has_under_it(
     assert run(options(model=["org/model"]), engines) == 3
     [line] = capsys.readouterr().err.splitlines()
     assert "no model of this name" in line and line.endswith("hf download org/model")
+    assert run(options(model=["/no/model"]), engines) == 3
+    assert "hf download" not in capsys.readouterr().err
     cached = tmp_path / "hub" / "models--org--model"
     revision = "0" * 40
     (cached / "refs").mkdir(parents=True)
@@ -314,3 +318,13 @@ def test_make_model_refuses_what_it_cannot_make(
     assert main(["make-model", "qwen3", str(tmp_path / "m"), *arguments]) == 3
     assert capsys.readouterr().err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_python_without_torch_is_named_in_one_line() -> None:
+    # -S: no site-packages.
+    command = [sys.executable, "-S", "-m", "vllm_ascend.batch_invariant", "check", "--help"]
+    environ = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert done.returncode == 3
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"{sys.executable} has no ") and "vllm_ascend.doctor" in line

@@ -79,8 +79,17 @@ def _make_model(options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
-    return written(options.command, USAGE_ERROR, lambda: _run(options))
+    try:
+        options = _parser().parse_args(arguments)
+        return written(options.command, USAGE_ERROR, lambda: _run(options))
+    except ModuleNotFoundError as error:
+        # As where another Python than the installation's is on the path.
+        print(
+            f"{sys.executable} has no {error.name}: activate the environment that vllm-ascend is "
+            "installed in (python -m vllm_ascend.doctor says what is missing)",
+            file=sys.stderr,
+        )
+        return USAGE_ERROR
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -52,7 +52,12 @@ exit codes:
   2  inconclusive: no difference, but no control differed either, or nothing was compared
   3  error: the check could not be run; one line says why
 
+columns of the table:
+  batches              how many requests were given at once, and ...
+  in a step            ... the most sequences that one step held; a request for two outputs is two
+
 keys of --json:
+  schema               of this document
   verdict, exit_code   as above
   comparisons          outputs compared with those of the same request alone, over all rows
   identical            those of them that are the same to the bit

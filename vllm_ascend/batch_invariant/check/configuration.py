@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,9 +99,11 @@ def _in_cache(name: str) -> Path:
 
         return Path(snapshot_download(name, local_files_only=True))
     except (ImportError, OSError, ValueError) as error:  # not there, or no name of a model
+        is_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) and not name.startswith(".")
+        fetch = f", or fetch it first: hf download {name}" if is_name else ""
         raise ConfigurationError(
             f"--model {name}: no such directory, and no model of this name in the Hugging Face "
-            f"cache; give a model's directory, or fetch it first: hf download {name}"
+            f"cache; give a model's directory{fetch}"
         ) from error
 
 
