@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from provision import bundle_sources, bundle_stages
-from provision.bundle import clock_of, resolved
+from provision import bundle_sources, bundle_stages, download
+from provision.bundle import Options, clock_of, resolved
+from provision.bundle_mirror import ARCHIVES
 from provision.bundle_stages import Content
 from provision.bundle_verify import BundleError, Verdict, verify
 from provision.preflight import one_line
@@ -131,7 +132,7 @@ def test_ended_by_a_signal_the_command_says_one_line(tmp_path: Path) -> None:
     ("arguments", "environ", "expected"),
     [
         ([], {}, "expected a SOC, or --verify with a path"),
-        (["cpu", "--verify", "x"], {}, "expected a SOC, or --verify with a path"),
+        (["cpu", "--verify", "x"], {}, "found both: leave cpu out to check x, or --verify to"),
         (["--verify", "x", "--output", "y"], {}, "--verify makes nothing"),
         (["--verify", "/no/such"], {}, "/no/such: there is no such file or folder"),
         (["310P"], {}, "'310P' is not supported: an Ascend 310"),
@@ -141,6 +142,11 @@ def test_ended_by_a_signal_the_command_says_one_line(tmp_path: Path) -> None:
         (["910b"], {"BI_DOWNLOADS": "/"}, "ascend910b needs --cann DIR"),
         (["910b", "--downloads", "/no/such"], {}, "--downloads /no/such: there is no such folder"),
         (["cpu", "--mirror", "/"], {}, "--mirror is for --kind spack"),
+        (
+            ["cpu", "--kind", "spack", "--mirror", "/"],
+            {},
+            "--mirror /: expected archives in _source",
+        ),
         (["910b", "--kind", "spack", "--cann", "/"], {}, "--cann is for --kind conda"),
         (["cpu", "--kind", "rpm"], {}, "--kind: invalid choice: 'rpm'"),
         (["cpu", "--output", "/no/such/x"], {}, "--output /no/such/x: its folder does not exist"),
@@ -159,6 +165,29 @@ def test_bad_input_is_one_line_and_nothing_is_made(
     [line] = done.stderr.splitlines()
     assert line.startswith("bundle: ") and expected in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mirror_that_lies_is_refused_before_anything_is_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / ARCHIVES / "00" / ("0" * 64)
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"another")
+    monkeypatch.setattr(download, "download", lambda *_: pytest.fail("downloads"))
+    asked = Options(
+        soc="cpu",
+        kind="spack",
+        state=str(tmp_path / "state"),
+        downloads="",
+        cann="",
+        mirror=str(tmp_path),
+        output="",
+        json="",
+        clock=None,
+        started=0.0,
+    )
+    with pytest.raises(BundleError, match="its name says another"):
+        bundle_stages.spack_content(asked, Progress())
 
 
 def test_the_clock_is_source_date_epoch_and_a_soc_any_of_its_names() -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 from provision import lockfile, official_artifact
-from provision.bundle_spack import ARCHIVES, locks_of
+from provision.bundle_mirror import ARCHIVES
+from provision.bundle_spack import locks_of
 from provision.bundle_verify import verify
 
 from tests import guide

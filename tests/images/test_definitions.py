@@ -43,7 +43,10 @@ def test_there_is_an_image_for_each_npu_on_both_distributions_and_one_for_cpu() 
 
 
 def test_what_is_committed_is_what_the_template_makes() -> None:
-    assert script("--check").returncode == 0, "type ./scripts/images"
+    done = script("--check")
+    assert done.returncode == 0, "type ./scripts/images"
+    said = f"images: {len(definitions())} definitions are what the template makes\n"
+    assert (done.stdout, done.stderr) == (said, "")
 
 
 def test_a_definition_that_was_edited_lost_or_left_behind_is_named(tmp_path: Path) -> None:
@@ -60,16 +63,37 @@ def test_a_definition_that_was_edited_lost_or_left_behind_is_named(tmp_path: Pat
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "images: not what the template makes: ascend310-ubuntu/Containerfile,"
-        " ascend950-ubuntu/apptainer.def, cpu-debian/Containerfile; type ./scripts/images\n"
+        " ascend950-ubuntu/apptainer.def, cpu-debian/Containerfile;"
+        f" type ./scripts/images --output {tmp_path}\n"
     )
     assert not (tmp_path / "ascend950-ubuntu/apptainer.def").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("check", [(), ("--check",)])
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("file", "--output 'file': expected a folder, found a file; name another"),
+        ("", "--output '': expected a folder, found no name; name another"),
+        ("none/x", "--output none/x: there is no folder none to make it in; make that or name"),
+        ("file/x", "--output file/x: there is no folder file to make it in; make that or name"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_one_line_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: tuple[str, ...], output: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    done = script("--output", tmp_path / "file")
-    assert done.returncode == 1
-    assert done.stderr.startswith("images: ") and len(done.stderr.splitlines()) == 1
+    done = script(*check, "--output", output)
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"images: {said}")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
+    assert script("--output", tmp_path / "new").returncode == 0
+    assert all((tmp_path / "new" / name).is_file() for name in definitions())
 
 
 def test_a_template_that_asks_for_what_nobody_gives_is_refused() -> None:

@@ -81,6 +81,20 @@ def test_a_file_without_cann_s_version_is_refused(tmp_path: Path, text: str) -> 
         assert "\n" not in str(caught.value)
 
 
+def test_of_a_directory_the_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
+    info = SAMPLES / "toolkit-9.1.0-x86_64-new-layout.info"
+    file = tmp_path / "x86_64-linux" / cann.INFO
+    file.parent.mkdir()
+    for text in ("", info.read_text().partition("version=")[0]):
+        file.write_text(text)
+        with pytest.raises(cann.CannError, match="the file is cut off or incomplete") as caught:
+            cann.read(tmp_path)
+        assert str(file) in str(caught.value) and "give its directory" not in str(caught.value)
+    # Another that is whole does as well.
+    (tmp_path / "version.info").write_text("version=9.1.0\n")
+    assert cann.read(tmp_path).version == "9.1.0"
+
+
 @pytest.mark.parametrize("layout", ["new", "old"])
 def test_a_directory_is_found_from_where_people_point(tmp_path: Path, layout: str) -> None:
     home = make_stub_cann(tmp_path, "8.5.0", "aarch64", layout, libraries=False)

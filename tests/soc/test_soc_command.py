@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.soc.npu_smi_text import packed_table
+from tests.stub_cann.make import make_stub_cann
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = Path(__file__).parent / "samples"
@@ -58,7 +59,9 @@ def test_a_closed_standard_input_is_no_input() -> None:
             text=True,
         )
         assert done[arguments].stderr.count("\n") <= 1, done[arguments].stderr
-    assert done[("-",)].returncode == 1 and "Bad file descriptor" in done[("-",)].stderr
+    assert done[("-",)].returncode == 1
+    said = "standard input cannot be read: Bad file descriptor; pipe the output of npu-smi info in"
+    assert done[("-",)].stderr.startswith(said)
     # Without "-" this machine's own npu-smi is asked, if there is one.
     assert "Bad file descriptor" not in done[()].stderr
 
@@ -110,6 +113,32 @@ def test_cann_fails_with_one_line() -> None:
         status, output, error = run(*arguments)
         assert (status, output) == (1, ""), error
         assert said in error and error.count("\n") == 1
+
+
+def test_cpu_needs_no_cann_and_an_npu_does(tmp_path: Path) -> None:
+    # The variable decides, whatever this machine has.
+    nowhere = str(tmp_path / "none")
+    assert run("cann", "--soc", "cpu", ASCEND_HOME_PATH=nowhere) == (0, "cpu needs no CANN\n", "")
+    status, output, _ = run("cann", "--soc", "cpu", "--json", ASCEND_HOME_PATH=nowhere)
+    assert (status, json.loads(output)) == (0, {"version": "", "arch": "", "path": ""})
+    assert run("cann", "--soc", "cpu", "--field", "version", ASCEND_HOME_PATH=nowhere) == (
+        0,
+        "\n",
+        "",
+    )
+    for arguments in (["--soc", "910b"], [], ["/nothing/here", "--soc", "cpu"]):
+        status, output, error = run("cann", *arguments, ASCEND_HOME_PATH=nowhere)
+        assert (status, output, error.count("\n")) == (1, "", 1)
+    # One that is there is described, for cpu too.
+    home = make_stub_cann(tmp_path, libraries=False)
+    given = run("cann", ASCEND_HOME_PATH=str(home))
+    assert given[0] == 0 and run("cann", "--soc", "cpu", ASCEND_HOME_PATH=str(home)) == given
+
+
+def test_soc_version_is_the_builds_and_help_says_so() -> None:
+    assert run("resolve", SOC_VERSION="ascend910b") == run("resolve", SOC_VERSION="")
+    _, output, _ = run("resolve", "--help", COLUMNS="400")
+    assert "whatever SOC_VERSION says: that variable is for pip's build" in output
 
 
 @pytest.mark.parametrize("command", ["resolve", "list", "identify", "cann"])

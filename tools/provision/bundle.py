@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from provision.bundle_mirror import archives
 from provision.bundle_verify import BundleError, verify
 from provision.first_half import ERROR, INTERRUPTED, TREE, Parser, go_on, refused
 from provision.preflight import COLD_BYTES, check_folder, check_machine, check_python, failures
@@ -120,6 +121,7 @@ def check_folders(soc: str, kind: str, given: dict[str, str]) -> dict[str, str]:
 
     Raises:
         ValueError: one is missing, is no folder, or is for another SoC or kind.
+        BundleError: the mirror has no archive.
     """
     if soc == "cpu" and (given["--downloads"] or given["--cann"]):
         raise ValueError("--downloads and --cann are for an NPU; cpu takes neither")
@@ -129,6 +131,9 @@ def check_folders(soc: str, kind: str, given: dict[str, str]) -> dict[str, str]:
     for option, text in given.items():
         if text and not absolute(text).is_dir():
             raise ValueError(f"{option} {text}: there is no such folder")
+    if given["--mirror"]:
+        # Before hundreds of megabytes are downloaded that go into no bundle.
+        archives(absolute(given["--mirror"]))
     needed = {"conda": ("--downloads", "--cann"), "spack": ("--downloads",)}[kind]
     for option in needed:
         if soc != "cpu" and not given[option]:
@@ -195,8 +200,13 @@ def main(arguments: Sequence[str]) -> int:
     reader = parser()
     given = reader.parse_args(arguments)
     environment = dict(os.environ)
-    if (given.soc is None) == (given.verify is None):
+    if given.soc is None and given.verify is None:
         reader.error("expected a SOC, or --verify with a path")
+    if given.soc is not None and given.verify is not None:
+        reader.error(
+            f"expected a SOC or --verify, found both: leave {given.soc} out to check"
+            f" {given.verify}, or --verify to make an archive"
+        )
     try:
         result = check_output(given.json, "--json") if given.json else None
         if given.verify is not None:

@@ -17,14 +17,13 @@ from packaging.requirements import Requirement
 
 from provision import official_artifact
 from provision.bundle_archive import Member
+from provision.bundle_mirror import ARCHIVES, archives
 from provision.bundle_verify import BundleError
 from provision.lockfile import Pin, by_name, normalise, read
 from provision.sbom import Item, wheel_item
 from provision.state import file_sha256
 from provision.wheel import Wheel
 
-# Where Spack's source mirrors keep an archive: by its sha256, with the suffix of its URL.
-ARCHIVES = "_source-cache/archive"
 _ARCHIVE = re.compile(r"([0-9a-f]{64})((?:\.[a-z0-9]+)*)")
 # Whose recipe takes which of Huawei's artifacts.
 STAGE_1, STAGE_2 = "ascendc-batch-invariant-ops", "py-batch-invariant-ops"
@@ -62,10 +61,7 @@ def mirrored(folder: Path) -> Iterator[tuple[Member, Item]]:
     Raises:
         BundleError: there is none, or one is not what its name says.
     """
-    files = sorted(path for path in (folder / ARCHIVES).glob("*/*") if path.is_file())
-    if not files:
-        raise BundleError(f"--mirror {folder}: expected archives in {ARCHIVES}, found none")
-    for path in files:
+    for path in archives(folder):
         match = _ARCHIVE.fullmatch(path.name)
         digest = file_sha256(path)
         if match is None or match[1] != digest:

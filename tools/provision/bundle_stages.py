@@ -218,16 +218,17 @@ def spack_content(options: Options, progress: Progress) -> Content:
     """What Spack takes; the caller holds the state's lock."""
     state = State(Path(options.state))
     locks = TREE / "locks"
-    # All that is locked: what is left out of a folder of wheels is removed from it.
-    files = download.download(locked_pins(), state.wheels, lambda text: progress("wheels", text))
-    wheels = [files[pin.name] for pin in bundle_spack.pins_of(locks, options.soc)]
-    items = list(bundle_spack.wheel_items(wheels))
-    members = [Member(f"wheels/{path.name}", path) for path in wheels]
+    # What was given comes first: it is refused before anything is downloaded.
     parts = [*bundle_spack.mirrored(Path(options.mirror))] if options.mirror else []
     official = {}
     if options.downloads:
         parts += bundle_spack.npu_archives(Path(options.downloads), locks)
         official = dict(bundle_spack.official_parts(Path(options.downloads), options.soc))
+    # All that is locked: what is left out of a folder of wheels is removed from it.
+    files = download.download(locked_pins(), state.wheels, lambda text: progress("wheels", text))
+    wheels = [files[pin.name] for pin in bundle_spack.pins_of(locks, options.soc)]
+    items = list(bundle_spack.wheel_items(wheels))
+    members = [Member(f"wheels/{path.name}", path) for path in wheels]
     # Both may have one: by their place.
     more = {member.path: (member, item) for member, item in (*parts, *official.values())}
     members += [member for member, _ in more.values()]

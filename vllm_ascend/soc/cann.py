@@ -134,15 +134,22 @@ def read(path: Path) -> Cann:
     """
     path = path.absolute()
     if path.is_dir():
+        incomplete = None
         for folder in (path, path / "cann", path / "latest", path / "ascend-toolkit/latest"):
             for file in _descriptions(folder):
                 found = _described(_text(file))
                 if found is not None:
                     arch = found.arch or _machine_of(file.parent) or _machine_of(folder)
                     return dataclasses.replace(found, arch=arch, path=str(folder))
+                incomplete = incomplete or file
+        if incomplete is not None:
+            raise CannError(
+                f"expected CANN's version in {incomplete}, found none: the file is cut off or"
+                " incomplete; install that CANN again, or give another's directory"
+            )
         raise CannError(
-            f"expected CANN in {path}, found neither {INFO} nor version.cfg nor version.info with a"
-            " version: source CANN's set_env.sh or give its directory"
+            f"expected CANN in {path}, found neither {INFO} nor version.cfg nor version.info:"
+            " source CANN's set_env.sh or give its directory"
         )
     found = _described(_text(path))
     if found is None:

@@ -59,7 +59,7 @@ def _given(file: str | None) -> str | None:
     """The text of a file or of standard input; None where neither is given.
 
     Raises:
-        OSError: it cannot be read.
+        OSError, NpuSmiError: it cannot be read.
     """
     if file is not None and file != "-":
         with Path(file).open("rb") as opened:
@@ -73,17 +73,33 @@ def _given(file: str | None) -> str | None:
         if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
             return None
     # Not sys.stdin, which is None where a parent has closed it.
-    with open(0, "rb", closefd=False) as standard_input:
-        text = standard_input.read(LARGEST).decode("utf-8", "replace")
+    try:
+        with open(0, "rb", closefd=False) as standard_input:
+            text = standard_input.read(LARGEST).decode("utf-8", "replace")
+    except OSError as error:
+        raise npu_smi.NpuSmiError(
+            f"standard input cannot be read: {error.strerror}; pipe the output of npu-smi info in,"
+            " or name a file that has it"
+        ) from error
     return text if text or file == "-" else None
 
 
 def describe_cann(options: argparse.Namespace) -> None:
     """Prints the CANN of a path or of the environment."""
-    found = cann.find() if options.path is None else cann.read(Path(options.path))
-    if options.soc is not None:
-        cann.require(found, soc_table.resolve(options.soc))
-    if options.json:
+    row = None if options.soc is None else soc_table.resolve(options.soc)
+    needs_one = options.path is not None or row is None or row.is_npu
+    try:
+        found = cann.find() if options.path is None else cann.read(Path(options.path))
+        if row is not None:
+            cann.require(found, row)
+    except cann.CannError:
+        if needs_one:
+            raise
+        # Of the same form, for whoever reads a field or JSON.
+        found = cann.Cann(version="", arch="", path="")
+    if not (found.path or options.json or options.field):
+        print(f"{options.soc} needs no CANN")
+    elif options.json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     elif options.field:
         print(getattr(found, options.field))
@@ -115,7 +131,12 @@ def _parser() -> argparse.ArgumentParser:
         "print the row of the SoC table that a name stands for",
         "python -m vllm_ascend.soc resolve ascend910_9392 --field label",
     )
-    added.add_argument("name", nargs="?", help="any spelling; by default this machine's SoC")
+    added.add_argument(
+        "name",
+        nargs="?",
+        help="any spelling; by default this machine's SoC, whatever SOC_VERSION says: that variable"
+        " is for pip's build of the operators",
+    )
     fields = [field.name for field in dataclasses.fields(soc_table.Soc)]
     added.add_argument("--field", choices=fields, default="name", help="what to print")
     added.set_defaults(run=resolve)
@@ -152,7 +173,12 @@ def _parser() -> argparse.ArgumentParser:
         f" {' or '.join(cann.VARIABLES)}, else where CANN's installer puts it",
     )
     added.add_argument("--field", choices=[field.name for field in dataclasses.fields(cann.Cann)])
-    added.add_argument("--soc", metavar="SOC", help="fail unless it does for this SoC, here")
+    added.add_argument(
+        "--soc",
+        metavar="SOC",
+        help="fail unless it does for this SoC, here; cpu needs none, and where there is none the"
+        " fields are empty",
+    )
     added.set_defaults(run=describe_cann)
     return parser
 
