@@ -153,7 +153,8 @@ def test_the_example_overwrites_no_file_of_spacks(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         externals.main(["--help"])
     said = capsys.readouterr().out
-    assert "> externals.yaml\n  spack config add --file externals.yaml\n" in said
+    target = "recipes/spack/site/packages.yaml"
+    assert f'> {target}\n  spack config add "include:[$PWD/{target}]"\n' in said
 
 
 def test_a_directory_without_a_python_is_refused(tmp_path: Path) -> None:

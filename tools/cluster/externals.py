@@ -5,7 +5,7 @@ spack-packages lacks a third of what vLLM requires, and its torch is older than 
 closure is taken from one prefix, made with pip from a lock file. This module looks into the prefix
 and states what is there; it never writes into it.
 
-    scripts/spack-externals PREFIX > externals.yaml
+    scripts/spack-externals PREFIX > recipes/spack/site/packages.yaml
 """
 
 from __future__ import annotations
@@ -261,8 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Print Spack's packages.yaml for a prefix with Python, torch and vLLM.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="Example:\n"
-        "  scripts/spack-externals /opt/vllm-0.32.0 > externals.yaml\n"
-        "  spack config add --file externals.yaml",
+        "  scripts/spack-externals /opt/vllm-0.32.0 > recipes/spack/site/packages.yaml\n"
+        '  spack config add "include:[$PWD/recipes/spack/site/packages.yaml]"',
     )
     parser.add_argument("prefix", help="a virtual environment or a Python's own prefix")
     options = parser.parse_args(arguments)
