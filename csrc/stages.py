@@ -40,6 +40,7 @@ EXTENSION = CSRC / "torch_ops_extension"
 OLDEST_CMAKE = (3, 25)
 ROOM_TO_WORK = 2**20  # bytes; less than this is a full disk
 VENDOR = Path("vendors") / "batch_invariant"
+PROGRESS_SECONDS = 15.0  # between two lines of a long step
 LOG_LINES = 15  # of a failed step's log that are shown
 
 # Run by the Python that the wheel was installed for. Small integers have one right answer in fp32,
@@ -351,7 +352,12 @@ class Workshop:
                 start_new_session=True,
             )
             try:
-                status = process.wait()
+                while True:
+                    try:
+                        status = process.wait(timeout=PROGRESS_SECONDS)
+                        break
+                    except subprocess.TimeoutExpired:
+                        say(f"  {step}: {time.monotonic() - began:.0f} s{_counted(log)} ...")
             except BaseException:
                 _stop(process)
                 raise
@@ -371,6 +377,14 @@ class Workshop:
             )
         kept = _keep_log(log) if self.temporary else log
         raise StageError(f"{step} failed (exit status {status}): see {kept}")
+
+
+def _counted(log: Path) -> str:
+    """How far ninja or make is by its last count in a log, or nothing."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4096))
+        counts = re.findall(rb"^\[ *(\d+/\d+|\d+%)\]", file.read(), re.MULTILINE)
+    return f", {counts[-1].decode()}" if counts else ""
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -222,6 +223,22 @@ def test_a_broken_compiler_leaves_a_log_and_nothing_installed(tmp_path: Path) ->
     assert log.parent == temporary and "the compiler is broken" in log.read_text()
     assert [path.name for path in temporary.iterdir()] == [log.name]
     assert not (tmp_path / "opp").exists()
+
+
+@pytest.mark.parametrize(("prints", "count"), [("[3/32] a.cc", ", 3/32"), ("a.cc", "")])
+def test_a_long_step_says_how_far_it_is(
+    prints: str,
+    count: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(stages, "PROGRESS_SECONDS", 0.2)
+    shop = stages.Workshop(tmp_path, temporary=False, environ=os.environ)
+    shop.run("a step", ["sh", "-c", f"echo '{prints}'; sleep 1"])
+    first, *between, last = capsys.readouterr().out.splitlines()
+    assert first == "  a step ..." and re.fullmatch(r"  a step: \d+ s", last)
+    assert re.fullmatch(rf"  a step: \d+ s{count} \.\.\.", between[-1])
 
 
 def test_stage_2_alone_asks_for_stage_1(tmp_path: Path) -> None:
