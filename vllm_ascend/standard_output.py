@@ -11,6 +11,9 @@ def written(program: str, failure: int, run: Callable[[], int]) -> int:
 
     `run` itself takes care of every other OSError.
     """
+    if sys.stdout is None:  # closed by a parent
+        print(f"{program}: cannot write the result: standard output is closed", file=sys.stderr)
+        return failure
     try:
         code = run()
         sys.stdout.flush()

@@ -47,7 +47,8 @@ case $0 in
   *) self=./$0 ;;
 esac
 
-say() { [ "$quiet" = yes ] || printf '%s\n' "$1"; }
+# What it says is not its result: one that cannot be written changes nothing.
+say() { [ "$quiet" = yes ] || printf '%s\n' "$1" 2>/dev/null || :; }
 
 die() {
   printf '%s: %s\n' "${0##*/}" "$1" >&2
@@ -169,7 +170,11 @@ put_prefix() {
   case $prefix in
     /*) ;;
     *)
-      prefix=$(pwd)
+      prefix=$(pwd 2>/dev/null && echo .) || prefix= # a name may end in a newline
+      case $prefix in
+        /*) prefix=${prefix%?.} ;;
+        *) die "the current directory is gone: give an absolute path" ;;
+      esac
       prefix=${prefix%/}/$1
       ;;
   esac
@@ -328,7 +333,11 @@ install() {
   existing=
   sweep "$vendors" "$chosen"
   say "installed $package $version (soc=$soc) in $place"
-  say "to use it: source '$place/bin/set_env.bash'"
+  case $place in
+    *:*) say "to use it, install it elsewhere: a list of paths cannot hold a path with a colon" ;;
+    *\'*) say "to use it: source its bin/set_env.bash" ;;
+    *) say "to use it: source '$place/bin/set_env.bash'" ;;
+  esac
 }
 
 uninstall() {

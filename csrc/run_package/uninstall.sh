@@ -9,7 +9,7 @@ unset CDPATH
 LC_ALL=C
 export LC_ALL
 
-say() { printf '%s\n' "$1"; }
+say() { printf '%s\n' "$1" 2>/dev/null || :; }
 
 die() {
   printf 'uninstall.sh: %s\n' "$1" >&2

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -328,3 +329,26 @@ def test_a_python_without_torch_is_named_in_one_line() -> None:
     assert done.returncode == 3
     [line] = done.stderr.splitlines()
     assert line.startswith(f"{sys.executable} has no ") and "vllm_ascend.doctor" in line
+
+
+@pytest.mark.parametrize("module", ["vllm_ascend.soc", "vllm_ascend.doctor"])
+def test_a_closed_standard_output_is_no_result(module: str) -> None:
+    arguments = "resolve cpu" if module.endswith("soc") else ""
+    command = f"exec '{sys.executable}' -m {module} {arguments} >&-"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == (1 if arguments else 2)
+    [line] = done.stderr.splitlines()
+    assert line.endswith("cannot write the result: standard output is closed")
+
+
+def test_a_directory_that_is_gone_is_no_result(tmp_path: Path) -> None:
+    command = f"mkdir gone; cd gone; rmdir ../gone; exec '{sys.executable}' -m"
+    done = subprocess.run(
+        ["sh", "-c", f"{command} vllm_ascend.batch_invariant check --model x"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.splitlines()[-1] == "the current directory is gone: change into another"

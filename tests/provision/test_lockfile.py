@@ -61,6 +61,10 @@ def test_a_name_pinned_twice_is_refused() -> None:
 def test_a_missing_or_empty_lock_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(LockError, match="scripts/lock"):
         read(tmp_path / "absent.txt")
+    (tmp_path / "random.txt").write_bytes(b"\xff\xfe")
+    for unreadable in (tmp_path / "random.txt", tmp_path):
+        with pytest.raises(LockError, match="cannot be read"):
+            read(unreadable)
     (tmp_path / "empty.txt").write_text("# nothing\n")
     with pytest.raises(LockError, match="scripts/lock"):
         read(tmp_path / "empty.txt")

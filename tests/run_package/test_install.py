@@ -133,6 +133,54 @@ def test_any_name_of_a_directory_works(packages: Packages, tmp_path: Path, name:
     assert set(installed(tmp_path / name) or {}) == set(packages.first.files)
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash", "zsh"])
+def test_a_relative_path_needs_a_directory_that_is_there(
+    packages: Packages, tmp_path: Path, shell: str
+) -> None:
+    command = f'mkdir gone; cd gone; rmdir ../gone; exec {shell} "$@"'
+    done = run_package(
+        packages.first.path,
+        f"--install-path=relative-{tmp_path.name}",
+        cwd=tmp_path,
+        prefix=("sh", "-c", command, "sh"),
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(
+        "the current directory is gone: give an absolute path"
+    )
+    assert not Path(f"/relative-{tmp_path.name}").exists()
+
+
+def test_the_current_directorys_name_may_end_in_a_newline(
+    packages: Packages, tmp_path: Path
+) -> None:
+    here = tmp_path / "here\n"
+    here.mkdir()
+    assert run_package(packages.first.path, "--install-path=opp", cwd=here).returncode == 0
+    assert installed(here / "opp") and list(tmp_path.iterdir()) == [here]
+
+
+def test_what_cannot_be_told_is_done_all_the_same(packages: Packages, tmp_path: Path) -> None:
+    for stream in (">&-", ">/dev/full"):
+        for options in ([], ["--uninstall"]):
+            done = run_package(
+                packages.first.path,
+                *options,
+                f"--install-path={tmp_path}/opp",
+                prefix=("sh", "-c", f'exec "$@" {stream}', "sh"),
+            )
+            assert (done.returncode, done.stderr) == (0, "")
+            assert bool(installed(tmp_path / "opp")) == (not options)
+
+
+@pytest.mark.parametrize(("name", "hint"), [("it's", "source its bin/"), ("a:b", "elsewhere")])
+def test_how_to_use_it_is_said_as_it_can_be_typed(
+    packages: Packages, tmp_path: Path, name: str, hint: str
+) -> None:
+    done = run_package(packages.first.path, f"--install-path={tmp_path}/{name}")
+    assert hint in done.stdout.splitlines()[-1]
+
+
 def test_package_itself_may_lie_anywhere(packages: Packages, tmp_path: Path) -> None:
     folder = tmp_path / "ein Ordner ü"
     folder.mkdir()

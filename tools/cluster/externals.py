@@ -24,6 +24,8 @@ from typing import Any
 
 from provision import lockfile
 
+from vllm_ascend.standard_output import written
+
 TREE = Path(__file__).resolve().parent.parent.parent
 
 # Run by the prefix's own Python. The requirements are judged there, by the packaging that pip
@@ -271,11 +273,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ExternalsError("expected a prefix, found '': name its folder")
         # Not resolved: the site's own name for it, which may be a link, goes into the file.
         path = Path(options.prefix).absolute()
-        print(as_yaml(packages(look(path)), str(path)), end="")
+        text = as_yaml(packages(look(path)), str(path))
     except ExternalsError as error:
         print(f"spack-externals: {error}", file=sys.stderr)
         return 1
-    return 0
+
+    def say() -> int:
+        print(text, end="")
+        return 0
+
+    return written("spack-externals", 1, say)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -99,17 +100,24 @@ def check_output(text: str, option: str) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def imports_of_the_tree() -> Iterator[None]:
+    """Lets the product itself be imported, which the tools' own environment lacks."""
+    sys.path.append(str(TREE))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(TREE))
+
+
 def resolved(name: str) -> str:
     """The row of soc.toml that a SoC's name stands for.
 
     Raises:
         ValueError: none.
     """
-    sys.path.append(str(TREE))
-    try:
+    with imports_of_the_tree():
         from vllm_ascend import soc
-    finally:
-        sys.path.remove(str(TREE))
     try:
         return soc.resolve(name).name
     except soc.SocError as error:
@@ -178,21 +186,27 @@ def parser() -> Parser:
 
 def check(place: Path, result: Path | None) -> int:
     """``--verify``: one line a fault; the exit code."""
+    with imports_of_the_tree():
+        from vllm_ascend.standard_output import written
     verdict = verify(place)
     digest = file_sha256(place) if place.is_file() else None
     if result is not None:
         found = {"faults": verdict.faults, "files": len(verdict.sha256), "sha256": digest}
         write_json(result, found)
-    for fault in verdict.faults:
-        print(f"bundle: {fault}")
-    if verdict.faults:
-        return FAULTY
-    about = verdict.about
-    print(
-        f"bundle: ok: {about['name']} {about['version']} for {about['soc']} ({about['kind']}), "
-        f"{len(verdict.sha256)} files" + (f", sha256 {digest}" if digest else "")
-    )
-    return 0
+
+    def say() -> int:
+        for fault in verdict.faults:
+            print(f"bundle: {fault}")
+        if verdict.faults:
+            return FAULTY
+        about = verdict.about
+        print(
+            f"bundle: ok: {about['name']} {about['version']} for {about['soc']} ({about['kind']}), "
+            f"{len(verdict.sha256)} files" + (f", sha256 {digest}" if digest else "")
+        )
+        return 0
+
+    return written("bundle", ERROR, say)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -89,6 +89,10 @@ def read(path: Path) -> tuple[Pin, ...]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise LockError(f"{path} is missing; make it with scripts/lock") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise LockError(
+            f"{path} cannot be read ({error}); make it anew with scripts/lock"
+        ) from None
     pins = parse(text, str(path))
     if not pins:
         raise LockError(f"{path} pins nothing; make it anew with scripts/lock")

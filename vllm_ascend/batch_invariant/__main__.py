@@ -20,6 +20,12 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE_ERROR, f"{self.prog}: {message} (--help explains)\n")
 
 
+def _named(text: str) -> Path:
+    if not text:  # which Path takes for the current directory
+        raise argparse.ArgumentTypeError("expected a directory, found ''")
+    return Path(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     from .check import command as check
     from .report import command as report
@@ -44,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         help="tiny: qwen3, qwen3-moe, llama, qwen2; or a published model's layer shapes: "
         "qwen3-1.7b, qwen3-8b, qwen3-30b-a3b, qwen3-235b-a22b",
     )
-    make.add_argument("directory", type=Path, help="a directory that does not exist or is empty")
+    make.add_argument("directory", type=_named, help="a directory that does not exist or is empty")
     make.add_argument("--seed", type=int, default=0, help="of the weights (default: 0)")
     make.add_argument("--layers", type=int, help="number of layers (default: the shape's own)")
     make.add_argument(
@@ -79,6 +85,12 @@ def _make_model(options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        # torch's libraries would end the process, with a code that means a result.
+        Path.cwd()
+    except FileNotFoundError:
+        print("the current directory is gone: change into another", file=sys.stderr)
+        return USAGE_ERROR
     try:
         options = _parser().parse_args(arguments)
         return written(options.command, USAGE_ERROR, lambda: _run(options))

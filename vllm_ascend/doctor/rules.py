@@ -262,7 +262,11 @@ def stage_two_installed(facts: Facts) -> Iterator[Finding]:
 def operators_run(facts: Facts) -> Iterator[Finding]:
     # What is missing or damaged is said already, and would be the reason.
     if facts.tried.error and facts.places and not facts.places[0].damaged():
-        yield _wrong(f"the operators do not run: {facts.tried.error}", again(facts))
+        forced = "BI_CPU_ISA" in facts.tried.error and "BI_CPU_ISA" in facts.system.environ
+        yield _wrong(
+            f"the operators do not run: {facts.tried.error}",
+            "unset BI_CPU_ISA" if forced else again(facts),
+        )
 
 
 def stages_of_one_release(facts: Facts) -> Iterator[Finding]:

@@ -113,6 +113,8 @@ def read_model(directory: str) -> ModelFacts:
     Raises ConfigurationError in one line where it is not a model, or one that the mode refuses
     whatever else is asked for: that needs no engine to find out.
     """
+    if not directory:
+        raise ConfigurationError("--model: expected a model's directory, found ''")
     path = Path(directory)
     if not path.is_dir():
         path = _in_cache(directory)
