@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import pathlib
+import platform
 import re
 from typing import Any, Dict
 
@@ -78,7 +79,8 @@ class OfficialArtifactPackage(PackageBase):
         named = RUN_PACKAGE.search(self.official_source)
         if named is None:
             return
-        soc, machine = self.spec.variants["soc"].value, str(self.spec.target.family)
+        # Not the target's family: where it is built, one called 910b is its own.
+        soc, machine = self.spec.variants["soc"].value, platform.machine()
         (label,) = (row.label for row in soc_table.rows() if row.name == soc)
         if named.groups() != (label, machine):
             raise InstallError(
