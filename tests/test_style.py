@@ -129,3 +129,12 @@ def test_no_package_registry_is_named() -> None:
 @pytest.mark.parametrize("name", ["LICENSE", "README.md", "soc.toml", "csrc/VERSION"])
 def test_the_tree_has_what_its_readers_expect(name: str) -> None:
     assert (ROOT / name).stat().st_size > 0
+
+
+def test_no_test_imports_pip() -> None:
+    # It takes setuptools' distutils away from whatever runs behind it in the same process.
+    modules = (path for path in ROOT.glob("tests/**/*.py"))
+    importing = re.compile(r"^ *(?:import|from) pip\b", re.MULTILINE)
+    outside_strings = re.compile(r'"""(?:.|\n)*?"""')
+    found = [p for p in modules if importing.search(outside_strings.sub("", p.read_text()))]
+    assert found == []

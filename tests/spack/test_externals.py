@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
 
-import pip
 import pytest
 import yaml
 from cluster import externals
@@ -25,7 +25,7 @@ def site_packages(tmp_path: Path) -> Path:
     """Those of a virtual environment below `tmp_path / "v"` that has pip, as a link, alone."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "v"], check=True)
     found = next((tmp_path / "v/lib").glob("python3.*/site-packages"))
-    (found / "pip").symlink_to(Path(pip.__file__).parent)
+    (found / "pip").symlink_to(Path(str(importlib.metadata.distribution("pip").locate_file("pip"))))
     return found
 
 
